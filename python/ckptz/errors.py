@@ -1,0 +1,61 @@
+"""The errors that ckptz raises. Errors of the operating system stay `OSError`."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BoundError",
+    "ChecksumError",
+    "CkptzError",
+    "CkptzWarning",
+    "FormatError",
+    "MissingSnapshotError",
+    "PolicyError",
+    "StepExistsError",
+    "StepOrderError",
+    "StoreLockedError",
+    "UnsupportedTypeError",
+]
+
+
+class CkptzError(Exception):
+    """Base of every error that ckptz raises itself."""
+
+
+class FormatError(CkptzError):
+    """Damaged or foreign bytes: names the file, the offset and what is wrong there."""
+
+
+class ChecksumError(FormatError):
+    """Bytes that read well but do not match their checksum or content sum."""
+
+
+class MissingSnapshotError(CkptzError, LookupError):
+    """A step, a parent snapshot, or a key that the store does not hold."""
+
+
+class StepExistsError(CkptzError, ValueError):
+    """The step can be restored already; `overwrite=True` saves a new generation of it."""
+
+
+class StepOrderError(CkptzError, ValueError):
+    """Steps rise along a line; `restore(step, rewind=True)` goes back to an older one."""
+
+
+class StoreLockedError(CkptzError, OSError):
+    """Another writer holds the store."""
+
+
+class PolicyError(CkptzError, ValueError):
+    """A rule or policy that cannot be followed."""
+
+
+class UnsupportedTypeError(CkptzError, TypeError):
+    """A leaf or key of a type that is not stored: names its key path and type."""
+
+
+class BoundError(CkptzError):
+    """`verify --against` found an entry outside its bound."""
+
+
+class CkptzWarning(UserWarning):
+    """Something was skipped or replaced; the message names it."""
