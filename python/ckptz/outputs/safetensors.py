@@ -1,0 +1,107 @@
+"""Writes .safetensors files, tensor by tensor, byte for byte as the reference does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UnsupportedTypeError
+from ..inputs.base import brief
+from ..inputs.dtypes import PACKED_BITS, SAFETENSORS, bits_of
+from ..inputs.safetensors import HEADER_LIMIT
+from .atomic import atomic_file, write_array
+
+__all__ = ["write_safetensors"]
+
+_CODES = {dtype: code for code, dtype in SAFETENSORS.items()}
+_RANKS = {code: rank for rank, code in enumerate(SAFETENSORS)}
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """Write arrays, whatever their layout and byte order, and text beside them (may be empty).
+
+    The mapping may be lazy: each value is asked for twice, first for `dtype` and `shape` alone,
+    then for its data (through `numpy.asarray`), and held only while it is written. The file is
+    complete and on disk, or `path` is as before. float4_e2m1fn is packed, low half byte first.
+
+    Raises UnsupportedTypeError for a dtype that the format has not (complex128, text, float6..),
+    for a key that is no Unicode text or is `__metadata__`, and OSError.
+    """
+    entries = sorted(
+        (_entry(key, np.dtype(value.dtype), tuple(value.shape)) for key, value in tensors.items()),
+        key=lambda entry: (-_RANKS[entry[1]], entry[0].encode()),
+    )
+    header = _header(entries, metadata)
+    with atomic_file(Path(path)) as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for key, code, shape in entries:
+            array = np.asarray(tensors[key])
+            if _code_of(key, array.dtype) != code or array.shape != shape:
+                raise ValueError(f"tensor {brief(key)} changed while it was being written")
+            if code in PACKED_BITS:
+                write_array(file, _pack_nibbles(array))
+            else:
+                little = array.astype(SAFETENSORS[code], copy=False)
+                write_array(file, little)
+
+
+def _entry(
+    key: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> tuple[str, str, tuple[int, ...]]:
+    if not _is_text(key) or key == "__metadata__":
+        raise UnsupportedTypeError(
+            f"tensor {brief(key)}: .safetensors cannot have this key; write .npz instead"
+        )
+    code = _code_of(key, dtype)
+    if code in PACKED_BITS and math.prod(shape) % 2:
+        raise UnsupportedTypeError(
+            f"tensor {brief(key)}: .safetensors packs {dtype} in pairs, and the number of entries "
+            "is odd; write .npz instead"
+        )
+    return key, code, shape
+
+
+def _code_of(key: str, dtype: np.dtype[Any]) -> str:
+    code = _CODES.get(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
+    if code is None or code.startswith("F6"):
+        raise UnsupportedTypeError(
+            f"tensor {brief(key)}: .safetensors cannot hold dtype {dtype}; write .npz instead"
+        )
+    return code
+
+
+def _is_text(text: object) -> bool:
+    return isinstance(text, str) and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _header(entries: list[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
+    if not all(_is_text(text) for item in metadata.items() for text in item):
+        raise UnsupportedTypeError("metadata of .safetensors is text for text")
+    fields: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    start = 0
+    for key, code, shape in entries:
+        end = start + math.prod(shape) * bits_of(code) // 8
+        fields[key] = {"dtype": code, "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(text) + 8 > HEADER_LIMIT:
+        raise UnsupportedTypeError(
+            f".safetensors: the keys need a header of {len(text)} bytes, more than "
+            f"{HEADER_LIMIT}; write .npz instead"
+        )
+    return text + b" " * (-len(text) % 8)
+
+
+def _pack_nibbles(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    halves = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    low, high = halves[0::2] & 15, np.left_shift(halves[1::2], 4)
+    packed: npt.NDArray[np.uint8] = np.bitwise_or(low, high).astype(np.uint8)
+    return packed

@@ -1,0 +1,212 @@
+//! Stored bytes -> elements.
+
+use super::Scratch;
+use crate::bytes;
+use crate::coding::{Coding, Decoding};
+use crate::delta::{Domain, Ordered, Value};
+use crate::error::Parsed;
+use crate::exact::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
+use crate::float::{Arith, Element, ElementType, Wide};
+use crate::header::{Base, Kind, LossyDomain, Meaning, RecordHeader};
+use crate::quantize::Quantizer;
+use crate::wire::Reader;
+
+/// A record of floats made ready to decode its chunks.
+pub struct ChunkDecoder<E: Element> {
+    rule: Rule<E>,
+    decoding: Option<Decoding>,
+    from_zero: bool,
+    exceptions: bool,
+}
+
+enum Rule<E: Element> {
+    Value(Quantizer<E, Value>),
+    Ordered(Quantizer<E, Ordered<false>>),
+    NonNegative(Quantizer<E, Ordered<true>>),
+    Classes(Window),
+    Difference(Window),
+    Bytes(u8),
+    /// Nothing is decoded: same or link.
+    Nothing,
+}
+
+impl<E: Element> ChunkDecoder<E> {
+    pub fn new(header: &RecordHeader) -> Self {
+        let (rule, decoding) = match &header.kind {
+            Kind::Same | Kind::Link(_) => (Rule::Nothing, None),
+            Kind::Bytes { planes } => (Rule::Bytes(*planes), None),
+            Kind::Classes { highest, top, coding } => {
+                (Rule::Classes(Window { top: *top }), Some(Decoding::new(coding.clone(), *highest)))
+            }
+            Kind::Difference { highest, top, coding } => {
+                (Rule::Difference(Window { top: *top }), Some(Decoding::new(coding.clone(), *highest)))
+            }
+            Kind::Lossy { domain, refinement, meaning, coding, .. } => {
+                let refinement = u32::from(*refinement);
+                let rule = match domain {
+                    LossyDomain::Value => Rule::Value(value_quantizer(meaning, refinement)),
+                    LossyDomain::Ordered => Rule::Ordered(ordered_quantizer(meaning, refinement)),
+                    LossyDomain::OrderedNonNegative => Rule::NonNegative(ordered_quantizer(meaning, refinement)),
+                };
+                (rule, Some(Decoding::new(coding.clone(), meaning.symbols())))
+            }
+        };
+        // In a record of classes the base serves unchanged chunks only.
+        let from_zero = header.base == Base::Zero || matches!(rule, Rule::Classes(_));
+        ChunkDecoder { rule, decoding, from_zero, exceptions: header.exceptions }
+    }
+
+    /// Turns `base` (previous, own or predicted, as the header says; anything if zero) into the reconstruction.
+    pub fn decode(&self, stored: &[u8], base: &mut [E], scratch: &mut Scratch) -> Parsed<()> {
+        if let Rule::Bytes(planes) = self.rule {
+            return bytes::decode(stored, planes, &mut scratch.bytes, bytemuck::cast_slice_mut(base));
+        }
+        let mut input = Reader::new(stored);
+        if self.from_zero {
+            base.fill(E::ZERO);
+        }
+        scratch.exceptions.clear();
+        if self.exceptions {
+            read_exceptions::<E>(&mut input, base.len(), scratch)?;
+        }
+        scratch.symbols.resize(base.len(), 0);
+        if let Some(decoding) = &self.decoding {
+            decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
+            self.apply(decoding.coding(), &mut input, base, scratch)?;
+        }
+        if input.remaining() > 0 {
+            return Err(input.flaw("bytes are left over at the end of a chunk"));
+        }
+        for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
+            base[position as usize] = bytemuck::pod_read_unaligned(value);
+        }
+        Ok(())
+    }
+
+    fn apply(&self, coding: &Coding, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch) -> Parsed<()> {
+        match &self.rule {
+            Rule::Value(quantizer) => apply_lossy(quantizer, input, base, scratch),
+            Rule::Ordered(quantizer) => apply_lossy(quantizer, input, base, scratch),
+            Rule::NonNegative(quantizer) => apply_lossy(quantizer, input, base, scratch),
+            Rule::Classes(window) => apply_exact(ExponentClass, *window, coding, input, base, scratch),
+            Rule::Difference(window) => apply_exact(Difference, *window, coding, input, base, scratch),
+            Rule::Bytes(_) | Rule::Nothing => Ok(()),
+        }
+    }
+}
+
+fn value_quantizer<E: Element>(meaning: &Meaning, refinement: u32) -> Quantizer<E, Value> {
+    match meaning {
+        Meaning::Buckets(buckets) => Quantizer::of_buckets(Value, refinement, buckets.clone()),
+        Meaning::Values(values) => {
+            Quantizer::of_representatives(Value, values.iter().map(|&value| E::A::of_f64(value)).collect())
+        }
+        Meaning::Integers(_) => Quantizer::of_representatives(Value, Vec::new()),
+    }
+}
+
+fn ordered_quantizer<E: Element, const NON_NEGATIVE: bool>(
+    meaning: &Meaning, refinement: u32,
+) -> Quantizer<E, Ordered<NON_NEGATIVE>> {
+    match meaning {
+        Meaning::Buckets(buckets) => Quantizer::of_buckets(Ordered, refinement, buckets.clone()),
+        Meaning::Integers(integers) => {
+            Quantizer::of_representatives(Ordered, integers.iter().map(|&integer| E::Wide::of_i128(integer)).collect())
+        }
+        Meaning::Values(_) => Quantizer::of_representatives(Ordered, Vec::new()),
+    }
+}
+
+fn read_exceptions<E: Element>(input: &mut Reader<'_>, elements: usize, scratch: &mut Scratch) -> Parsed<()> {
+    let count = input.count()?;
+    if count > elements {
+        return Err(input.flaw("more exceptions than elements"));
+    }
+    let mut next = 0usize;
+    for _ in 0..count {
+        let position = next.saturating_add(input.count()?);
+        if position >= elements {
+            return Err(input.flaw("an exception lies past the end"));
+        }
+        scratch.exceptions.push(position as u32);
+        next = position + 1;
+    }
+    scratch.values.clear();
+    scratch.values.extend_from_slice(input.slice(count * size_of::<E>())?);
+    Ok(())
+}
+
+fn apply_lossy<E: Element, D: Domain<E>>(
+    quantizer: &Quantizer<E, D>, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch,
+) -> Parsed<()> {
+    let Scratch { symbols, fields, .. } = scratch;
+    fields.clear();
+    if quantizer.refinement() > 0 {
+        symbols.iter().filter(|s| **s != 0).for_each(|&s| fields.expect(quantizer.field_width(s)));
+        fields.read(input)?;
+    }
+    let mut values = fields.values().iter();
+    for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
+        if symbol != 0 {
+            let field = values.next().copied().unwrap_or(0);
+            *b = quantizer.element(*b, symbol, field);
+        }
+    }
+    Ok(())
+}
+
+fn apply_exact<E: Element, C: Cut<E>>(
+    cut: C, window: Window, coding: &Coding, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch,
+) -> Parsed<()> {
+    let Scratch { symbols, fields, escapes, .. } = scratch;
+    read_escapes(E::TYPE, symbols, escapes, input)?;
+    let mut classes = [None; WINDOW as usize + 1];
+    for (symbol, class) in classes.iter_mut().enumerate().skip(1) {
+        *class = window.class(symbol as u8);
+    }
+    let zeros_too = C::ZEROS_HAVE_FIELDS && !coding.skips_zeros();
+    fields.clear();
+    let mut escaped = escapes.iter();
+    for &symbol in symbols.iter() {
+        let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
+        match class {
+            Some(class) if usize::from(class) < C::CLASSES => fields.expect(cut.field_width(class)),
+            None if symbol == 0 => {
+                if zeros_too {
+                    fields.expect(cut.field_width(0));
+                }
+            }
+            _ => return Err(input.flaw("a symbol without a class")),
+        }
+    }
+    fields.read(input)?;
+    let mut values = fields.values().iter();
+    let mut escaped = escapes.iter();
+    for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
+        if symbol == 0 {
+            if zeros_too && values.next().is_some_and(|&field| field != 0) {
+                return Err(input.flaw("a zero with bits"));
+            }
+            continue;
+        }
+        let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
+        let field = values.next().copied().unwrap_or(0);
+        let element = class.and_then(|class| cut.join(class, field, *b));
+        *b = element.ok_or_else(|| input.flaw("a field that no element has"))?;
+    }
+    Ok(())
+}
+
+fn read_escapes(
+    element: ElementType, symbols: &[u8], escapes: &mut Vec<u16>, input: &mut Reader<'_>,
+) -> Parsed<()> {
+    escapes.clear();
+    let count = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
+    if element == ElementType::F64 {
+        let bytes = input.slice(2 * count)?;
+        escapes.extend(bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])));
+    } else {
+        escapes.extend(input.slice(count)?.iter().map(|&byte| u16::from(byte)));
+    }
+    Ok(())
+}

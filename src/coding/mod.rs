@@ -1,0 +1,154 @@
+//! How the symbols of a record's chunks are written: five codings, one choice (format.md, section 6).
+//!
+//! [`Histogram`] counts what each coding would have to write; [`Coding::choose`] takes the cheapest;
+//! [`Coding::encode`] and [`Decoding::decode`] write and read one chunk.
+
+mod choose;
+mod fields;
+mod histogram;
+mod mask;
+mod tables;
+mod tokens;
+
+pub use choose::{Candidate, CodingChoice};
+pub use fields::{Fields, field_bytes};
+pub use histogram::Histogram;
+
+use crate::bits::{BitReader, BitWriter};
+use crate::error::Parsed;
+use crate::huffman::{Code, Decoder, decode_group, encode_group};
+use crate::wire::Reader;
+
+/// The coding of a record's symbols, with its tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coding {
+    /// Every element has this symbol.
+    Constant(u8),
+    /// A codeword for each symbol.
+    Plain(Code),
+    /// Codewords for bytes of non-zero marks, then for the non-zero symbols less one (none if there is one such symbol).
+    Mask { masks: Code, symbols: Option<Code> },
+    /// Codewords for (zeros before, symbol).
+    Tokens(Tokens),
+    /// Symbols as integers of this many bits.
+    Fixed(u32),
+}
+
+/// The token code of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokens {
+    /// Runs below 2^rho have a class of their own; longer ones share one an octave.
+    pub rho: u32,
+    /// The highest symbol, K.
+    pub highest: u8,
+    /// Token = class * K + symbol - 1.
+    pub code: Code,
+}
+
+/// Buffers that coding a chunk needs, kept from chunk to chunk.
+#[derive(Default)]
+pub struct Scratch {
+    pub(crate) units: Vec<u8>,
+    pub(crate) streams: Vec<u8>,
+    pub(crate) runs: Fields,
+}
+
+impl Coding {
+    /// The number that stands for the coding in a record header.
+    pub fn number(&self) -> u8 {
+        match self {
+            Coding::Constant(_) => 0,
+            Coding::Plain(_) => 1,
+            Coding::Mask { .. } => 2,
+            Coding::Tokens(_) => 3,
+            Coding::Fixed(_) => 4,
+        }
+    }
+
+    /// The coding's name in messages and statistics.
+    pub fn name(&self) -> &'static str {
+        ["constant", "plain", "mask", "tokens", "fixed"][usize::from(self.number())]
+    }
+
+    /// Whether elements with symbol 0 are passed over, and so have no field in a record of exponent classes.
+    pub fn skips_zeros(&self) -> bool {
+        matches!(self, Coding::Mask { .. } | Coding::Tokens(_))
+    }
+
+    /// Appends the symbols of a chunk, run fields included.
+    pub fn encode(&self, symbols: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) {
+        match self {
+            Coding::Constant(_) => {}
+            Coding::Plain(code) => encode_group(symbols, code, &mut scratch.streams, out),
+            Coding::Mask { masks, symbols: code } => mask::encode(symbols, masks, code.as_ref(), scratch, out),
+            Coding::Tokens(tokens) => tokens::encode(symbols, tokens, scratch, out),
+            Coding::Fixed(width) => {
+                let mut writer = BitWriter::new(out);
+                symbols.iter().for_each(|&symbol| writer.put(u64::from(symbol), *width));
+                writer.finish();
+            }
+        }
+    }
+}
+
+/// A [`Coding`] made ready to read chunks.
+pub struct Decoding {
+    coding: Coding,
+    highest: u8,
+    first: Option<Decoder>,
+    second: Option<Decoder>,
+}
+
+impl Decoding {
+    /// `highest`: K.
+    pub fn new(coding: Coding, highest: u8) -> Self {
+        let (first, second) = match &coding {
+            Coding::Plain(code) => (Some(Decoder::new(code)), None),
+            Coding::Mask { masks, symbols } => (Some(Decoder::new(masks)), symbols.as_ref().map(Decoder::new)),
+            Coding::Tokens(tokens) => (Some(Decoder::new(&tokens.code)), None),
+            Coding::Constant(_) | Coding::Fixed(_) => (None, None),
+        };
+        Decoding { coding, highest, first, second }
+    }
+
+    pub fn coding(&self) -> &Coding {
+        &self.coding
+    }
+
+    /// Reads the symbols of a chunk, and the run fields after them. Every symbol is at most K.
+    pub fn decode(&self, input: &mut Reader<'_>, symbols: &mut [u8], scratch: &mut Scratch) -> Parsed<()> {
+        match (&self.coding, &self.first) {
+            (Coding::Constant(symbol), _) => symbols.fill(*symbol),
+            (Coding::Plain(_), Some(decoder)) => decode_group(input, decoder, symbols)?,
+            (Coding::Mask { .. }, Some(masks)) => {
+                mask::decode(input, masks, self.second.as_ref(), symbols, scratch)?;
+            }
+            (Coding::Tokens(tokens), Some(decoder)) => {
+                tokens::decode(input, decoder, tokens, symbols.len(), scratch)?;
+                tokens::place(input, tokens, symbols, scratch)?;
+            }
+            (coding, _) => {
+                let Coding::Fixed(width) = coding else { return Err(input.flaw("a coding without tables")) };
+                self.decode_fixed(input, *width, symbols)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_fixed(&self, input: &mut Reader<'_>, width: u32, symbols: &mut [u8]) -> Parsed<()> {
+        let start = input.position();
+        let bytes = input.slice((symbols.len() * width as usize).div_ceil(8))?;
+        let mut reader = BitReader::new(bytes);
+        for slot in symbols {
+            *slot = reader.get(width)? as u8;
+            if *slot > self.highest {
+                return Err(input.flaw("a symbol above the highest"));
+            }
+        }
+        reader.finish().map_err(|flaw| flaw.shifted(start))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::choose::CodingChoice;
+use super::*;
+use crate::naive;
+use proptest::prelude::*;
+
+/// Symbols of a chunk with a given share of zeros, in runs or not.
+fn chunk(highest: u8) -> impl Strategy<Value = Vec<u8>> {
+    let run = prop_oneof![0usize..4, 0usize..40, 0usize..3000];
+    let burst = prop::collection::vec(0..=highest, 0..30);
+    prop::collection::vec((run, burst), 0..12).prop_map(|parts| {
+        parts.into_iter().flat_map(|(run, burst)| std::iter::repeat_n(0, run).chain(burst)).collect()
+    })
+}
+
+fn chunks() -> impl Strategy<Value = (u8, Vec<Vec<u8>>)> {
+    (1u8..=15).prop_flat_map(|highest| (Just(highest), prop::collection::vec(chunk(highest), 1..4)))
+}
+
+fn histogram(chunks: &[Vec<u8>]) -> Histogram {
+    let mut all = Histogram::default();
+    for chunk in chunks {
+        let mut one = Histogram::default();
+        one.count(chunk);
+        all.merge(&one);
+    }
+    all
+}
+
+fn comes_back(candidate: &Candidate, highest: u8, chunks: &[Vec<u8>]) {
+    let mut scratch = Scratch::default();
+    let mut table = Vec::new();
+    candidate.coding.write_tables(&mut table);
+    let mut reader = Reader::new(&table);
+    let coding = Coding::read_tables(candidate.coding.number(), highest, &mut reader).expect("own table");
+    assert_eq!(reader.remaining(), 0);
+    assert_eq!(coding, candidate.coding);
+    let decoding = Decoding::new(coding, highest);
+    for chunk in chunks {
+        let mut out = Vec::new();
+        candidate.coding.encode(chunk, &mut scratch, &mut out);
+        let mut decoded = vec![99; chunk.len()];
+        let mut reader = Reader::new(&out);
+        decoding.decode(&mut reader, &mut decoded, &mut scratch).expect("own output");
+        assert_eq!(reader.remaining(), 0);
+        assert_eq!(&decoded, chunk);
+        assert_eq!(naive::decode_symbols(&candidate.coding, highest, &out, chunk.len()), *chunk);
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_coding_comes_back((highest, chunks) in chunks()) {
+        let counts = histogram(&chunks);
+        let candidates = choose::all(&counts, highest, 0);
+        let best = Coding::choose(&counts, highest, 0, CodingChoice::Cheapest);
+        for candidate in &candidates {
+            comes_back(candidate, highest, &chunks);
+            prop_assert!(best.bits <= candidate.bits || best.coding.number() == 0);
+        }
+        comes_back(&best, highest, &chunks);
+        comes_back(&Coding::choose(&counts, highest, 0, CodingChoice::Plain), highest, &chunks);
+    }
+
+    #[test]
+    fn the_size_told_is_the_size_written((highest, symbols) in (1u8..=15).prop_flat_map(|k| (Just(k), chunk(k)))) {
+        let counts = histogram(std::slice::from_ref(&symbols));
+        for candidate in choose::all(&counts, highest, 0) {
+            let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+            candidate.coding.write_tables(&mut out);
+            candidate.coding.encode(&symbols, &mut scratch, &mut out);
+            // Padding of up to eight streams of codes and fields, and of the tables.
+            let written = out.len() as i64 * 8;
+            prop_assert!((written - candidate.bits as i64).abs() <= 8 * 24, "{} {written} {}", candidate.coding.name(), candidate.bits);
+        }
+    }
+
+    #[test]
+    fn damaged_chunks_and_tables_never_panic(
+        (highest, chunks) in chunks(), at: prop::sample::Index, flip in 1u8.., cut: prop::sample::Index, n in 0usize..2000,
+    ) {
+        let mut scratch = Scratch::default();
+        for candidate in choose::all(&histogram(&chunks), highest, 0) {
+            let mut table = Vec::new();
+            candidate.coding.write_tables(&mut table);
+            if !table.is_empty() {
+                let at = at.index(table.len());
+                table[at] ^= flip;
+            }
+            let coding = Coding::read_tables(candidate.coding.number(), highest, &mut Reader::new(&table));
+            let coding = coding.unwrap_or(candidate.coding.clone());
+            let mut out = Vec::new();
+            candidate.coding.encode(&chunks[0], &mut scratch, &mut out);
+            if !out.is_empty() {
+                let at = at.index(out.len());
+                out[at] ^= flip;
+                out.truncate(cut.index(out.len()) + 1);
+            }
+            for n in [n, chunks[0].len()] {
+                let mut decoded = vec![0; n];
+                let decoding = Decoding::new(coding.clone(), highest);
+                if decoding.decode(&mut Reader::new(&out), &mut decoded, &mut scratch).is_ok() {
+                    prop_assert!(decoded.iter().all(|&symbol| symbol <= highest));
+                }
+            }
+        }
+    }
+}

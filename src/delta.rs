@@ -1,0 +1,299 @@
+//! Deltas and what is made of them: the two domains in which a lossy record works (format.md, section 8).
+
+use crate::float::{Arith, Element, Wide};
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+/// All delta entries with the same sign and exponent (value domain: the exponent field; ordered bits: the bit length).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bucket {
+    pub exponent: u16,
+    pub negative: bool,
+}
+
+impl Bucket {
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from(self.exponent) * 2 + usize::from(self.negative)
+    }
+
+    #[inline(always)]
+    pub fn of_index(index: usize) -> Self {
+        Bucket { exponent: (index / 2) as u16, negative: index % 2 == 1 }
+    }
+}
+
+/// How target and base become a delta, and base and delta a reconstruction.
+pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
+    type Delta: Copy + PartialEq + PartialOrd + Send + Sync + Debug;
+    /// Sums deltas so that the result does not depend on threads or vector width.
+    type Sum: Summation<Self::Delta>;
+    /// One more than the highest [`Bucket::index`].
+    const BUCKETS: usize;
+
+    fn new() -> Self;
+    /// `target - base`, or `None` where it cannot be told in this domain: the entry is an exception.
+    fn delta(self, target: E, base: E) -> Option<Self::Delta>;
+    /// `None` for a delta of zero.
+    fn bucket(self, delta: Self::Delta) -> Option<Bucket>;
+    /// The reconstruction.
+    fn apply(self, base: E, delta: Self::Delta) -> E;
+
+    /// Width in bits of an entry's refinement field when `r` bits are asked for.
+    fn field_width(self, bucket: Bucket, r: u32) -> u32;
+    /// The refinement field of a delta that is not zero.
+    fn field(self, delta: Self::Delta, r: u32) -> u64;
+    /// The middle of the cell that `field` names.
+    fn cell(self, bucket: Bucket, r: u32, field: u64) -> Self::Delta;
+    /// `(least + greatest) / 2`, rounded once.
+    fn midrange(self, least: Self::Delta, greatest: Self::Delta) -> Self::Delta;
+}
+
+/// A sum of deltas in eight lanes (entry i of a chunk in lane i mod 8), and their mean.
+pub trait Summation<D>: Clone + Default + Debug + Send {
+    fn add(&mut self, lane: usize, delta: D);
+    /// Folds the lanes: the end of a chunk.
+    fn close_chunk(&mut self);
+    /// Adds the sum of the next chunk; both are closed.
+    fn append(&mut self, next: &Self);
+    /// The mean of `count` entries, rounded once to nearest even; `None` if the sum has overflowed.
+    fn mean(&self, count: u64) -> Option<D>;
+}
+
+/// Deltas are differences of values.
+#[derive(Debug, Clone, Copy)]
+pub struct Value;
+
+/// Deltas are differences of ordered bits; the result is clamped to the finite range, or its part from +0.0 up.
+#[derive(Debug, Clone, Copy)]
+pub struct Ordered<const NON_NEGATIVE: bool>;
+
+impl<E: Element> Domain<E> for Value {
+    type Delta = E::A;
+    type Sum = ValueSum<E::A>;
+    const BUCKETS: usize = 2 << E::A::EXPONENT_BITS;
+
+    fn new() -> Self {
+        Value
+    }
+
+    #[inline(always)]
+    fn delta(self, target: E, base: E) -> Option<E::A> {
+        let delta = target.to_arith().minus(base.to_arith());
+        delta.finite().then_some(delta)
+    }
+
+    #[inline(always)]
+    fn bucket(self, delta: E::A) -> Option<Bucket> {
+        (delta != E::A::ZERO)
+            .then(|| Bucket { exponent: delta.exponent_field() as u16, negative: delta.sign() })
+    }
+
+    #[inline(always)]
+    fn apply(self, base: E, delta: E::A) -> E {
+        E::round(base.to_arith().plus(delta))
+    }
+
+    #[inline(always)]
+    fn field_width(self, _bucket: Bucket, r: u32) -> u32 {
+        r
+    }
+
+    #[inline(always)]
+    fn field(self, delta: E::A, r: u32) -> u64 {
+        delta.bits() >> (E::A::MANTISSA_BITS - r) & ((1 << r) - 1)
+    }
+
+    #[inline(always)]
+    fn cell(self, bucket: Bucket, r: u32, field: u64) -> E::A {
+        let cell = E::A::MANTISSA_BITS - r;
+        let middle = if cell > 0 { 1u64 << (cell - 1) } else { 0 };
+        let sign_and_exponent =
+            u64::from(bucket.negative) << E::A::EXPONENT_BITS | u64::from(bucket.exponent);
+        E::A::of_bits(sign_and_exponent << E::A::MANTISSA_BITS | field << cell | middle)
+    }
+
+    fn midrange(self, least: E::A, greatest: E::A) -> E::A {
+        let (least, greatest) = (least.to_f64(), greatest.to_f64());
+        let sum = least + greatest;
+        E::A::of_f64(if sum.is_finite() { sum / 2.0 } else { least / 2.0 + greatest / 2.0 })
+    }
+}
+
+/// f64 lanes.
+#[derive(Debug, Clone)]
+pub struct ValueSum<A> {
+    lanes: [f64; 8],
+    arith: PhantomData<A>,
+}
+
+impl<A> Default for ValueSum<A> {
+    fn default() -> Self {
+        ValueSum { lanes: [0.0; 8], arith: PhantomData }
+    }
+}
+
+impl<A: Arith> Summation<A> for ValueSum<A> {
+    #[inline(always)]
+    fn add(&mut self, lane: usize, delta: A) {
+        self.lanes[lane % 8] += delta.to_f64();
+    }
+
+    fn close_chunk(&mut self) {
+        let l = self.lanes;
+        let sum = ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
+        self.lanes = [sum, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    }
+
+    fn append(&mut self, next: &Self) {
+        self.lanes[0] += next.lanes[0];
+    }
+
+    fn mean(&self, count: u64) -> Option<A> {
+        let mean = A::of_f64(self.lanes[0] / count as f64);
+        mean.finite().then_some(mean)
+    }
+}
+
+impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
+    type Delta = E::Wide;
+    type Sum = OrderedSum;
+    const BUCKETS: usize = 2 * (E::BITS as usize + 2);
+
+    fn new() -> Self {
+        Ordered
+    }
+
+    #[inline(always)]
+    fn delta(self, target: E, base: E) -> Option<E::Wide> {
+        (target.finite() && base.finite()).then(|| E::Wide::difference(target.ordered(), base.ordered()))
+    }
+
+    #[inline(always)]
+    fn bucket(self, delta: E::Wide) -> Option<Bucket> {
+        let zero = E::Wide::of_i128(0);
+        (delta != zero).then(|| Bucket { exponent: delta.bit_length() as u16, negative: delta < zero })
+    }
+
+    #[inline(always)]
+    fn apply(self, base: E, delta: E::Wide) -> E {
+        let lowest = if NON_NEGATIVE { 0 } else { -1 - E::LARGEST };
+        E::of_ordered(delta.add_to(base.ordered(), lowest, E::LARGEST))
+    }
+
+    #[inline(always)]
+    fn field_width(self, bucket: Bucket, r: u32) -> u32 {
+        r.min(u32::from(bucket.exponent) - 1)
+    }
+
+    #[inline(always)]
+    fn field(self, delta: E::Wide, r: u32) -> u64 {
+        let length = delta.bit_length();
+        let width = r.min(length - 1);
+        let magnitude = delta.to_i128().unsigned_abs();
+        (magnitude >> (length - 1 - width)) as u64 & ((1 << width) - 1)
+    }
+
+    #[inline(always)]
+    fn cell(self, bucket: Bucket, r: u32, field: u64) -> E::Wide {
+        let length = u32::from(bucket.exponent);
+        let cell = length - 1 - r.min(length - 1);
+        let middle = if cell > 0 { 1i128 << (cell - 1) } else { 0 };
+        let magnitude = 1i128 << (length - 1) | i128::from(field) << cell | middle;
+        E::Wide::of_i128(if bucket.negative { -magnitude } else { magnitude })
+    }
+
+    fn midrange(self, least: E::Wide, greatest: E::Wide) -> E::Wide {
+        E::Wide::of_i128(divide_half_even(least.to_i128() + greatest.to_i128(), 2))
+    }
+}
+
+/// An exact integer sum.
+#[derive(Debug, Clone, Default)]
+pub struct OrderedSum(i128);
+
+impl<W: Wide> Summation<W> for OrderedSum {
+    #[inline(always)]
+    fn add(&mut self, _lane: usize, delta: W) {
+        self.0 += delta.to_i128();
+    }
+
+    fn close_chunk(&mut self) {}
+
+    fn append(&mut self, next: &Self) {
+        self.0 += next.0;
+    }
+
+    fn mean(&self, count: u64) -> Option<W> {
+        Some(W::of_i128(divide_half_even(self.0, i128::from(count))))
+    }
+}
+
+/// `dividend / divisor`, rounded to nearest, ties to even; `divisor` is positive.
+fn divide_half_even(dividend: i128, divisor: i128) -> i128 {
+    let floor = dividend.div_euclid(divisor);
+    let twice_rest = 2 * dividend.rem_euclid(divisor);
+    let up = twice_rest > divisor || (twice_rest == divisor && floor % 2 != 0);
+    floor + i128::from(up)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+    use proptest::prelude::*;
+
+    #[test]
+    fn ties_go_to_even() {
+        let rounded: Vec<i128> = [-7, -5, -3, -1, 1, 3, 5, 7].map(|x| divide_half_even(x, 2)).to_vec();
+        assert_eq!(rounded, [-4, -2, -2, 0, 0, 2, 2, 4]);
+    }
+
+    /// The cell of a delta's field has its bucket, and lies within half a cell of the delta.
+    fn cell_is_close<E: Element, D: Domain<E>>(target: u64, base: u64, r: u32)
+    where
+        D::Delta: Into<f64>,
+    {
+        let (target, base) = (E::of_bits(target), E::of_bits(base));
+        let domain = D::new();
+        let Some(delta) = domain.delta(target, base) else { return };
+        let Some(bucket) = domain.bucket(delta) else { return };
+        let field = domain.field(delta, r);
+        let width = domain.field_width(bucket, r);
+        assert!(field < 1 << width);
+        let cell = domain.cell(bucket, r, field);
+        assert_eq!(domain.bucket(cell), Some(bucket));
+        assert_eq!(domain.field(cell, r), field);
+        let (delta, cell): (f64, f64) = (delta.into(), cell.into());
+        assert!((delta - cell).abs() <= delta.abs() / f64::from(1u32 << width));
+    }
+
+    proptest! {
+        #[test]
+        fn refined_values_are_close(t: u32, b: u32, r in 1u32..=23) {
+            cell_is_close::<f16, Value>(u64::from(t & 0xffff), u64::from(b & 0xffff), r);
+            cell_is_close::<bf16, Value>(u64::from(t & 0xffff), u64::from(b & 0xffff), r);
+        }
+
+        #[test]
+        fn an_ordered_delta_leads_from_base_to_target(t: u64, b: u64) {
+            let (t, b) = (f64::from_bits(t), f64::from_bits(b));
+            let domain = Ordered::<false>;
+            if let Some(delta) = domain.delta(t, b) {
+                prop_assert_eq!(domain.apply(b, delta).to_bits(), t.to_bits());
+                if let Some(bucket) = Domain::<f64>::bucket(domain, delta) {
+                    prop_assert!(bucket.index() < <Ordered<false> as Domain<f64>>::BUCKETS);
+                    let field = Domain::<f64>::field(domain, delta, 23);
+                    let cell = Domain::<f64>::cell(domain, bucket, 23, field);
+                    prop_assert_eq!(Domain::<f64>::bucket(domain, cell), Some(bucket));
+                }
+            }
+        }
+
+        #[test]
+        fn non_negative_stays_non_negative(b in 0u32..0x7f80_0000, delta: i32) {
+            let element = Domain::<f32>::apply(Ordered::<true>, f32::from_bits(b), i64::from(delta) * 2);
+            prop_assert!(element.is_finite() && element.is_sign_positive());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Code lengths from counts: Huffman's where they keep the limit, else package-merge (Larmore and Hirschberg, 1990),
+//! which is optimal under it.
+
+/// Writes to `lengths` the code lengths (0: not used) of an optimal prefix code for `counts` with no length above `limit`. Of
+/// equal counts the lower symbol gets the shorter code. With fewer than two used symbols all lengths are 0.
+///
+/// `limit` must leave room for the used symbols: `2^limit >=` their number.
+pub fn code_lengths(counts: &[u64], limit: u8, lengths: &mut [u8]) {
+    lengths.fill(0);
+    let mut leaves: Vec<(u64, usize)> =
+        counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(symbol, count)| (*count, symbol)).collect();
+    if leaves.len() < 2 {
+        return;
+    }
+    leaves.sort_unstable_by_key(|&(count, symbol)| (count, std::cmp::Reverse(symbol)));
+    let weights: Vec<u64> = leaves.iter().map(|leaf| leaf.0).collect();
+    let mut depths = huffman_depths(&weights);
+    if depths.iter().any(|&depth| depth > u32::from(limit)) {
+        depths = package_merge(&weights, limit);
+    }
+    for ((_, symbol), depth) in leaves.iter().zip(depths) {
+        lengths[*symbol] = depth as u8;
+    }
+}
+
+/// Depths of the leaves of a Huffman tree; `weights` rise.
+fn huffman_depths(weights: &[u64]) -> Vec<u32> {
+    let leaves = weights.len();
+    // Nodes in order of making: the leaves, then the inner nodes, whose weights rise too.
+    let mut nodes: Vec<u64> = weights.to_vec();
+    let mut parents = vec![0usize; 2 * leaves - 1];
+    let (mut leaf, mut inner) = (0, leaves);
+    while nodes.len() < 2 * leaves - 1 {
+        let mut weight = 0u64;
+        for _ in 0..2 {
+            let take_leaf = leaf < leaves && (inner == nodes.len() || nodes[leaf] <= nodes[inner]);
+            let taken = if take_leaf { &mut leaf } else { &mut inner };
+            weight = weight.saturating_add(nodes[*taken]);
+            parents[*taken] = nodes.len();
+            *taken += 1;
+        }
+        nodes.push(weight);
+    }
+    let mut depths = vec![0u32; nodes.len()];
+    for node in (0..nodes.len() - 1).rev() {
+        depths[node] = depths[parents[node]] + 1;
+    }
+    depths.truncate(leaves);
+    depths
+}
+
+/// Depths of an optimal code with no depth above `limit`; `weights` rise.
+fn package_merge(weights: &[u64], limit: u8) -> Vec<u32> {
+    let leaves = weights.len();
+    // levels[d]: at depth limit - d, rising: single leaves (true) and packages of two of the level below (false).
+    let mut levels: Vec<Vec<(u64, bool)>> = Vec::with_capacity(usize::from(limit));
+    for depth in 0..usize::from(limit) {
+        let mut items: Vec<(u64, bool)> = weights.iter().map(|&w| (w, true)).collect();
+        if depth > 0 {
+            let below = &levels[depth - 1];
+            items.extend(below.chunks_exact(2).map(|pair| (pair[0].0.saturating_add(pair[1].0), false)));
+            items.sort_by_key(|&(weight, is_leaf)| (weight, !is_leaf));
+        }
+        levels.push(items);
+    }
+    let mut depths = vec![0u32; leaves];
+    let mut taken = 2 * leaves - 2;
+    for level in levels.iter().rev() {
+        let single = level[..taken].iter().filter(|item| item.1).count();
+        for depth in &mut depths[..single] {
+            *depth += 1;
+        }
+        taken = 2 * (taken - single);
+    }
+    depths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive;
+    use proptest::prelude::*;
+
+    fn lengths_of(counts: &[u64], limit: u8) -> Vec<u8> {
+        let mut lengths = vec![0; counts.len()];
+        code_lengths(counts, limit, &mut lengths);
+        lengths
+    }
+
+    #[test]
+    fn the_papers_figure() {
+        assert_eq!(lengths_of(&[5, 2, 2, 1], 11), [1, 2, 3, 3]);
+    }
+
+    #[test]
+    fn nothing_to_code() {
+        assert_eq!(lengths_of(&[], 11), []);
+        assert_eq!(lengths_of(&[0, 9, 0], 11), [0, 0, 0]);
+    }
+
+    fn counts() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(prop_oneof![Just(0u64), 1u64..10, (0u32..60).prop_map(|s| 1 << s)], 2..40)
+    }
+
+    proptest! {
+        #[test]
+        fn complete_limited_and_optimal(counts in counts(), limit in 6u8..=11) {
+            let lengths = lengths_of(&counts, limit);
+            let used = counts.iter().filter(|&&c| c > 0).count();
+            for (length, count) in lengths.iter().zip(&counts) {
+                prop_assert_eq!(*length > 0, *count > 0 && used > 1);
+                prop_assert!(*length <= limit);
+            }
+            if used > 1 {
+                let kraft: u64 = lengths.iter().filter(|l| **l > 0).map(|l| 1u64 << (limit - l)).sum();
+                prop_assert_eq!(kraft, 1 << limit);
+                prop_assert_eq!(naive::coded_bits(&counts, &lengths), naive::optimal_bits(&counts, limit));
+            }
+        }
+    }
+}

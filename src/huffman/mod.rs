@@ -1,0 +1,15 @@
+//! Canonical, length-limited Huffman codes over at most 256 symbols (format.md, section 6).
+
+mod code;
+mod group;
+mod lengths;
+
+pub use code::{Code, Decoder};
+pub use group::{decode_group, encode_group, group_bits, stream_ranges};
+pub use lengths::code_lengths;
+
+/// The longest code that the format allows.
+pub const MAX_LENGTH: u8 = 11;
+
+/// Groups of at least this many symbols are cut into four streams.
+pub const FOUR_STREAMS_FROM: usize = 1024;

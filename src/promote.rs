@@ -1,0 +1,139 @@
+//! Promotion: which buckets keep a symbol of their own.
+
+use crate::delta::{Bucket, Domain};
+use crate::float::Element;
+use crate::quantize::Statistics;
+
+/// The rule that chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promotion {
+    /// The paper's: the 2^bits - 1 non-empty buckets with the largest exponents, positive first where they tie.
+    Buckets {
+        /// 1..=4
+        bits: u8,
+    },
+    /// The product's: both signs of the largest non-empty exponents.
+    Levels(
+        /// 1..=7
+        u8,
+    ),
+}
+
+/// Which value stands for a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Representative {
+    Midrange,
+    Mean,
+}
+
+impl Promotion {
+    /// The promoted buckets, in the order of their symbols: largest exponent first, positive before negative.
+    pub fn choose<E: Element, D: Domain<E>>(self, statistics: &Statistics<E, D>) -> Vec<Bucket> {
+        let mut buckets: Vec<Bucket> = statistics.buckets.iter().map(|(bucket, _)| *bucket).collect();
+        buckets.sort_by_key(|b| (u16::MAX - b.exponent, b.negative));
+        match self {
+            Promotion::Buckets { bits } => buckets.truncate((1 << bits) - 1),
+            Promotion::Levels(levels) => {
+                let mut exponents: Vec<u16> = buckets.iter().map(|b| b.exponent).collect();
+                exponents.dedup();
+                let lowest = exponents.iter().take(usize::from(levels)).last().copied().unwrap_or(0);
+                buckets.retain(|b| b.exponent >= lowest);
+            }
+        }
+        buckets
+    }
+}
+
+/// What a choice of buckets is estimated to cost, from the counts alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Entropy of the symbols, in bits.
+    pub bits: f64,
+    /// Squared error, in units of `4^top` for the given top exponent.
+    pub squared_error: f64,
+}
+
+impl Estimate {
+    /// `top`: the exponent that errors are measured against, the same for estimates that are compared. An entry spread evenly
+    /// over its octave [1, 2) has mean square 7/3 and variance 1/12.
+    pub fn of<E: Element, D: Domain<E>>(statistics: &Statistics<E, D>, kept: &[Bucket], top: u16) -> Self {
+        let entries = statistics.entries as f64;
+        let mut estimate = Estimate { bits: 0.0, squared_error: 0.0 };
+        let mut zeros = entries;
+        for (bucket, of_bucket) in &statistics.buckets {
+            let count = of_bucket.count as f64;
+            let unit = 4f64.powi(i32::from(bucket.exponent) - i32::from(top));
+            if kept.contains(bucket) {
+                zeros -= count;
+                estimate.bits += count * log2(entries / count);
+                estimate.squared_error += count * unit / 12.0;
+            } else {
+                estimate.squared_error += count * unit * 7.0 / 3.0;
+            }
+        }
+        if zeros > 0.0 {
+            estimate.bits += zeros * log2(entries / zeros);
+        }
+        estimate
+    }
+
+    /// Whether this choice is preferred to `other`: no worse in either, and better in one.
+    pub fn beats(self, other: Self) -> bool {
+        self.bits <= other.bits && self.squared_error <= other.squared_error && self != other
+    }
+}
+
+/// The binary logarithm of a positive normal number to about 1e-9, by basic operations alone: a mathematics library's own
+/// may differ in the last bit from CPU to CPU, and with it the choice and the file.
+fn log2(x: f64) -> f64 {
+    const EXPONENT: u64 = 0x7ff << 52;
+    let exponent = (x.to_bits() >> 52) as i32 - 1023;
+    let m = f64::from_bits(x.to_bits() & !EXPONENT | 1023 << 52);
+    let z = (m - std::f64::consts::SQRT_2) / (m + std::f64::consts::SQRT_2);
+    let z2 = z * z;
+    let atanh = z * (1.0 + z2 * (1.0 / 3.0 + z2 * (1.0 / 5.0 + z2 * (1.0 / 7.0 + z2 / 9.0))));
+    f64::from(exponent) + 0.5 + 2.0 * std::f64::consts::LOG2_E * atanh
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::Value;
+    use crate::quantize::Against;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_logarithm_is_close(x in 1.0f64..1e12) {
+            prop_assert!((log2(x) - x.log2()).abs() < 1e-7);
+        }
+    }
+
+    fn statistics(target: &[f32]) -> Statistics<f32, Value> {
+        Statistics::of_chunk(Value, target, Against::Zero)
+    }
+
+    #[test]
+    fn buckets_tie_to_the_positive_and_levels_keep_both_signs() {
+        let statistics = statistics(&[-4.0, 4.0, 2.0, -1.0, 0.0, 0.25]);
+        let exponents = |p: Promotion| -> Vec<(i32, bool)> {
+            p.choose(&statistics).iter().map(|b| (i32::from(b.exponent) - 127, b.negative)).collect()
+        };
+        assert_eq!(exponents(Promotion::Buckets { bits: 1 }), [(2, false)]);
+        assert_eq!(exponents(Promotion::Buckets { bits: 2 }), [(2, false), (2, true), (1, false)]);
+        assert_eq!(exponents(Promotion::Levels(2)), [(2, false), (2, true), (1, false)]);
+        assert_eq!(exponents(Promotion::Levels(7)).len(), 5);
+    }
+
+    #[test]
+    fn estimates_follow_the_counts() {
+        let few = statistics(&[8.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
+        let kept = Promotion::Levels(1).choose(&few);
+        let estimate = Estimate::of(&few, &kept, 130);
+        let entropy = 3.0 + 7.0 * (8.0f64 / 7.0).log2();
+        assert!((estimate.bits - entropy).abs() < 1e-6);
+        assert!((estimate.squared_error - (1.0 / 12.0 + 3.0 * 7.0 / 3.0 / 256.0)).abs() < 1e-9);
+        assert!(!estimate.beats(estimate));
+        assert!(estimate.beats(Estimate { bits: estimate.bits + 1.0, ..estimate }));
+    }
+}

@@ -1,0 +1,239 @@
+//! Statistics of the buckets, and the quantizer made from the promoted ones: entry -> symbol and reconstruction.
+
+use crate::delta::{Bucket, Domain, Summation};
+use crate::float::Element;
+
+/// What is known of one bucket.
+#[derive(Debug, Clone)]
+pub struct BucketStatistics<E: Element, D: Domain<E>> {
+    pub count: u64,
+    pub least: D::Delta,
+    pub greatest: D::Delta,
+    sum: D::Sum,
+}
+
+/// The non-empty buckets of a tensor, or of a chunk.
+#[derive(Debug, Clone)]
+pub struct Statistics<E: Element, D: Domain<E>> {
+    /// Rising by [`Bucket::index`].
+    pub buckets: Vec<(Bucket, BucketStatistics<E, D>)>,
+    pub entries: u64,
+    pub exceptions: u64,
+}
+
+impl<E: Element, D: Domain<E>> Default for Statistics<E, D> {
+    fn default() -> Self {
+        Statistics { buckets: Vec::new(), entries: 0, exceptions: 0 }
+    }
+}
+
+/// Where the base of an entry comes from while nothing is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Against<'a, E> {
+    Zero,
+    Base(&'a [E]),
+}
+
+impl<E: Element> Against<'_, E> {
+    #[inline(always)]
+    pub fn at(&self, i: usize) -> E {
+        match self {
+            Against::Zero => E::ZERO,
+            Against::Base(base) => base[i],
+        }
+    }
+}
+
+impl<E: Element, D: Domain<E>> Statistics<E, D> {
+    /// The statistics of one chunk.
+    pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
+        let mut slots: Vec<Option<BucketStatistics<E, D>>> = vec![None; D::BUCKETS];
+        let mut exceptions = 0;
+        for (i, &t) in target.iter().enumerate() {
+            let b = base.at(i);
+            if t.bits() == b.bits() {
+                continue;
+            }
+            let Some(delta) = domain.delta(t, b).filter(|_| t.finite()) else {
+                exceptions += 1;
+                continue;
+            };
+            if let Some(bucket) = domain.bucket(delta) {
+                let slot = slots[bucket.index()].get_or_insert_with(|| BucketStatistics {
+                    count: 0,
+                    least: delta,
+                    greatest: delta,
+                    sum: D::Sum::default(),
+                });
+                slot.include(i, delta);
+            }
+        }
+        let buckets = slots
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, slot)| slot.map(|s| (Bucket::of_index(index), s.closed())))
+            .collect();
+        Statistics { buckets, entries: target.len() as u64, exceptions }
+    }
+
+    /// Adds the statistics of the chunk that follows.
+    pub fn append(&mut self, next: &Self) {
+        self.entries += next.entries;
+        self.exceptions += next.exceptions;
+        for (bucket, statistics) in &next.buckets {
+            match self.buckets.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
+                Ok(at) => self.buckets[at].1.append(statistics),
+                Err(at) => self.buckets.insert(at, (*bucket, statistics.clone())),
+            }
+        }
+    }
+}
+
+impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
+    #[inline(always)]
+    fn include(&mut self, i: usize, delta: D::Delta) {
+        self.count += 1;
+        self.sum.add(i, delta);
+        if delta < self.least {
+            self.least = delta;
+        }
+        if delta > self.greatest {
+            self.greatest = delta;
+        }
+    }
+
+    fn closed(mut self) -> Self {
+        self.sum.close_chunk();
+        self
+    }
+
+    fn append(&mut self, next: &Self) {
+        self.count += next.count;
+        self.sum.append(&next.sum);
+        if next.least < self.least {
+            self.least = next.least;
+        }
+        if next.greatest > self.greatest {
+            self.greatest = next.greatest;
+        }
+    }
+
+    pub fn midrange(&self) -> D::Delta {
+        D::new().midrange(self.least, self.greatest)
+    }
+
+    /// The mean; the midrange where the sum has overflowed.
+    pub fn mean(&self) -> D::Delta {
+        self.sum.mean(self.count).unwrap_or_else(|| self.midrange())
+    }
+}
+
+/// What stands for symbols 1, 2 ..: representatives, or buckets whose entries carry refinement bits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantizer<E: Element, D: Domain<E>> {
+    domain: D,
+    /// Refinement bits r.
+    refinement: u32,
+    buckets: Vec<Bucket>,
+    representatives: Vec<D::Delta>,
+}
+
+/// A quantizer with the table that finds an entry's symbol.
+#[derive(Debug, Clone)]
+pub struct Encoding<E: Element, D: Domain<E>> {
+    pub quantizer: Quantizer<E, D>,
+    symbols: Vec<u8>,
+}
+
+/// What an entry becomes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Coded<E> {
+    /// Symbol 0: the base's bits stay.
+    Kept,
+    /// A symbol, its refinement field, and the reconstruction.
+    Symbol { symbol: u8, field: u64, element: E },
+    /// Stored exactly, by position.
+    Exception,
+}
+
+impl<E: Element, D: Domain<E>> Quantizer<E, D> {
+    /// With r = 0: symbol s stands for `representatives[s - 1]`.
+    pub fn of_representatives(domain: D, representatives: Vec<D::Delta>) -> Self {
+        Quantizer { domain, refinement: 0, buckets: Vec::new(), representatives }
+    }
+
+    /// With r > 0: symbol s stands for `buckets[s - 1]`.
+    pub fn of_buckets(domain: D, refinement: u32, buckets: Vec<Bucket>) -> Self {
+        Quantizer { domain, refinement, buckets, representatives: Vec::new() }
+    }
+
+    pub fn refinement(&self) -> u32 {
+        self.refinement
+    }
+
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    pub fn representatives(&self) -> &[D::Delta] {
+        &self.representatives
+    }
+
+    /// Symbols besides 0.
+    pub fn symbols(&self) -> u8 {
+        self.buckets.len().max(self.representatives.len()) as u8
+    }
+
+    /// Width of the refinement field of an entry with `symbol` (not 0).
+    #[inline(always)]
+    pub fn field_width(&self, symbol: u8) -> u32 {
+        if self.refinement == 0 {
+            return 0;
+        }
+        self.domain.field_width(self.buckets[usize::from(symbol) - 1], self.refinement)
+    }
+
+    /// The reconstruction of an entry with `symbol` (not 0).
+    #[inline(always)]
+    pub fn element(&self, base: E, symbol: u8, field: u64) -> E {
+        let at = usize::from(symbol) - 1;
+        let delta = if self.refinement == 0 {
+            self.representatives[at]
+        } else {
+            self.domain.cell(self.buckets[at], self.refinement, field)
+        };
+        self.domain.apply(base, delta)
+    }
+}
+
+impl<E: Element, D: Domain<E>> Encoding<E, D> {
+    /// `kept`: the promoted buckets in the order of their symbols.
+    pub fn new(quantizer: Quantizer<E, D>, kept: &[Bucket]) -> Self {
+        let mut symbols = vec![0; D::BUCKETS];
+        for (at, bucket) in kept.iter().enumerate() {
+            symbols[bucket.index()] = at as u8 + 1;
+        }
+        Encoding { quantizer, symbols }
+    }
+
+    #[inline(always)]
+    pub fn code(&self, target: E, base: E) -> Coded<E> {
+        if target.bits() == base.bits() {
+            return Coded::Kept;
+        }
+        let q = &self.quantizer;
+        let Some(delta) = q.domain.delta(target, base).filter(|_| target.finite()) else {
+            return Coded::Exception;
+        };
+        let symbol = q.domain.bucket(delta).map_or(0, |bucket| self.symbols[bucket.index()]);
+        if symbol == 0 {
+            return Coded::Kept;
+        }
+        let field = if q.refinement == 0 { 0 } else { q.domain.field(delta, q.refinement) };
+        let element = q.element(base, symbol, field);
+        if !element.finite() {
+            return Coded::Exception;
+        }
+        Coded::Symbol { symbol, field, element }
+    }
+}

@@ -1,0 +1,223 @@
+//! Records through the public interface: what goes in comes back, the writer's base is the reader's, and damage is found.
+
+use ckptz::coding::CodingChoice;
+use ckptz::float::{Element, ElementType};
+use ckptz::header::Kind;
+use ckptz::promote::{Promotion, Representative};
+use ckptz::spec::{BaseChoice, DomainChoice, Lossy};
+use ckptz::{Decoder, Encoder, RecordHeader, Spec};
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+const PAPER_TARGET: [f32; 10] = [1.34, 1.02, 0.39, 1.37, 1.34, 1.77, 1.03, 1.58, 1.93, 1.03];
+const PAPER_BASE: [f32; 10] = [0.58, 1.5, 0.19, 1.3, 1.16, 1.28, 0.89, 1.19, 1.11, 0.94];
+
+#[test]
+fn the_papers_figure() {
+    let mut base = PAPER_BASE;
+    let mut payload = Vec::new();
+    let encoder = Encoder::new(Spec::paper(2)).expect("a valid spec");
+    let header = encoder.encode(&PAPER_TARGET, &mut base, &mut payload).expect("same lengths");
+    let Kind::Lossy { meaning, coding, .. } = &header.kind else { panic!("not lossy") };
+    let ckptz::header::Meaning::Values(values) = meaning else { panic!("not in the value domain") };
+    let rounded: Vec<f64> = values.iter().map(|v| (v * 100.0).round() / 100.0).collect();
+    assert_eq!(rounded, [0.79, 0.44, -0.48]);
+    let ckptz::coding::Coding::Plain(code) = coding else { panic!("not plain") };
+    assert_eq!(code.lengths(), [1, 2, 3, 3]);
+    let next: Vec<f32> = base.iter().map(|b| (b * 100.0).round() / 100.0).collect();
+    assert_eq!(next, [1.37, 1.02, 0.19, 1.3, 1.16, 1.72, 0.89, 1.63, 1.9, 0.94]);
+    let mut reader = PAPER_BASE;
+    Decoder::new(&header).expect("no siblings").decode(&payload, &mut reader).expect("own output");
+    assert_eq!(reader, base);
+}
+
+#[test]
+fn the_papers_figure_with_means() {
+    let mut spec = Spec::paper(3);
+    spec.lossy.as_mut().expect("lossy").representative = Representative::Mean;
+    let mut base = PAPER_BASE;
+    let header = Encoder::new(spec).expect("valid").encode(&PAPER_TARGET, &mut base, &mut Vec::new()).expect("encodes");
+    let Kind::Lossy { meaning: ckptz::header::Meaning::Values(values), .. } = &header.kind else { panic!("lossy") };
+    assert!(values.iter().any(|v| (v - 0.1733).abs() < 1e-4), "{values:?}");
+}
+
+/// Every dial of lossy coding.
+fn lossy() -> impl Strategy<Value = Lossy> {
+    let promotion = prop_oneof![
+        (1u8..=4).prop_map(|bits| Promotion::Buckets { bits }),
+        (1u8..=7).prop_map(Promotion::Levels)
+    ];
+    (
+        prop::sample::select(vec![DomainChoice::Auto, DomainChoice::Value, DomainChoice::Ordered]),
+        promotion.clone(),
+        promotion,
+        prop::sample::select(vec![Representative::Mean, Representative::Midrange]),
+        prop_oneof![Just(0u8), 0u8..=23],
+        prop::sample::select(vec![BaseChoice::Auto, BaseChoice::Previous]),
+        prop::sample::select(vec![CodingChoice::Cheapest, CodingChoice::Plain]),
+        any::<bool>(),
+        prop::sample::select(vec![0usize, 16]),
+    )
+        .prop_map(
+            |(
+                domain,
+                promotion,
+                non_negative,
+                representative,
+                refinement,
+                base,
+                coding,
+                exact_fallback,
+                least_elements,
+            )| Lossy {
+                domain,
+                promotion,
+                non_negative,
+                representative,
+                refinement,
+                base,
+                coding,
+                exact_fallback,
+                least_elements,
+            },
+        )
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec { lossy, chunk_log2 })
+}
+
+/// Pairs of target and base bits: near each other, equal, sparse, special.
+fn pairs(width: u32) -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let mask = u64::MAX >> (64 - width);
+    let entry = (any::<u64>(), 0u32..width, 0u8..10).prop_map(move |(bits, shift, kind)| {
+        let target = bits & mask;
+        let near = target ^ (bits.rotate_left(17) & mask) >> shift;
+        let base = match kind {
+            0..=5 => near,
+            6 => target,
+            7 => 0,
+            8 => bits.rotate_left(31) & mask,
+            _ => near | 1 << (width - 1),
+        };
+        (target, base)
+    });
+    let sign = 1u64 << (width - 1);
+    (prop::collection::vec(entry, 0..400), any::<bool>()).prop_map(move |(mut pairs, positive)| {
+        if positive {
+            pairs.iter_mut().for_each(|(t, b)| (*t, *b) = (*t & !sign, *b & !sign));
+        }
+        pairs
+    })
+}
+
+fn elements<E: Element>(pairs: &[(u64, u64)]) -> (Vec<E>, Vec<E>) {
+    pairs.iter().map(|&(t, b)| (E::of_bits(t), E::of_bits(b))).unzip()
+}
+
+fn bits<E: Element>(elements: &[E]) -> Vec<u64> {
+    elements.iter().map(|e| e.bits()).collect()
+}
+
+/// The header, through its bytes.
+fn written(header: &RecordHeader, element: ElementType, elements: usize) -> RecordHeader {
+    let mut bytes = Vec::new();
+    header.write(element, &mut bytes);
+    let parsed = RecordHeader::of_bytes(&bytes, element, elements).expect("own header");
+    assert_eq!(&parsed, header);
+    parsed
+}
+
+fn round_trip<E: Element>(spec: Spec, pairs: &[(u64, u64)]) {
+    let (target, before) = elements::<E>(pairs);
+    let encoder = Encoder::new(spec).expect("a valid spec");
+    let (mut base, mut payload) = (before.clone(), Vec::new());
+    let header = encoder.encode(&target, &mut base, &mut payload).expect("same lengths");
+    let header = written(&header, E::TYPE, target.len());
+    assert_eq!(header.payload_bytes(), payload.len() as u64);
+    let mut reader = before.clone();
+    Decoder::new(&header).expect("no siblings").decode(&payload, &mut reader).expect("own output");
+    assert_eq!(bits(&reader), bits(&base));
+    for (t, r) in target.iter().zip(&reader) {
+        assert!(t.finite() || t.bits() == r.bits());
+        assert!(!t.finite() || r.finite());
+    }
+    if !header.is_lossy() {
+        assert_eq!(bits(&reader), bits(&target));
+    }
+    residual_leads_to_the_target(&encoder, &target, &base);
+    full_comes_back(&encoder, &target);
+}
+
+fn residual_leads_to_the_target<E: Element>(encoder: &Encoder, target: &[E], base: &[E]) {
+    let mut payload = Vec::new();
+    let header = encoder.encode_residual(target, base, &mut payload).expect("same lengths");
+    let header = written(&header, E::TYPE, target.len());
+    let mut exact = base.to_vec();
+    Decoder::new(&header).expect("no siblings").decode(&payload, &mut exact).expect("own output");
+    assert_eq!(bits(&exact), bits(target));
+}
+
+fn full_comes_back<E: Element>(encoder: &Encoder, target: &[E]) {
+    let mut payload = Vec::new();
+    let header = encoder.encode_full(target, &mut payload).expect("encodes");
+    let header = written(&header, E::TYPE, target.len());
+    assert!(!header.needs_base());
+    let mut full = vec![E::of_bits(1); target.len()];
+    Decoder::new(&header).expect("no siblings").decode(&payload, &mut full).expect("own output");
+    assert_eq!(bits(&full), bits(target));
+}
+
+proptest! {
+    #[test]
+    fn f32_comes_back(spec in spec(), pairs in pairs(32)) {
+        round_trip::<f32>(spec, &pairs);
+    }
+
+    #[test]
+    fn f64_comes_back(spec in spec(), pairs in pairs(64)) {
+        round_trip::<f64>(spec, &pairs);
+    }
+
+    #[test]
+    fn half_types_come_back(spec in spec(), pairs in pairs(16)) {
+        round_trip::<f16>(spec, &pairs);
+        round_trip::<bf16>(spec, &pairs);
+    }
+
+    #[test]
+    fn damage_is_found(spec in spec(), pairs in pairs(32), at: prop::sample::Index, flip in 1u8..) {
+        let (target, before) = elements::<f32>(&pairs);
+        let (mut base, mut payload) = (before.clone(), Vec::new());
+        let header = Encoder::new(spec).expect("valid").encode(&target, &mut base, &mut payload).expect("encodes");
+        if !payload.is_empty() {
+            let at = at.index(payload.len());
+            payload[at] ^= flip;
+            let mut reader = before.clone();
+            let decoded = Decoder::new(&header).expect("no siblings").decode(&payload, &mut reader);
+            prop_assert!(decoded.is_err() || bits(&reader) == bits(&base));
+            let mut reader = before;
+            prop_assert!(Decoder::new(&header).expect("no siblings").decode(&payload[..at], &mut reader).is_err());
+        }
+    }
+
+    #[test]
+    fn hostile_headers_never_panic(
+        spec in spec(), pairs in pairs(32), at: prop::sample::Index, flip in 1u8.., junk in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let (target, before) = elements::<f32>(&pairs);
+        let (mut base, mut payload, mut bytes) = (before.clone(), Vec::new(), Vec::new());
+        let header = Encoder::new(spec).expect("valid").encode(&target, &mut base, &mut payload).expect("encodes");
+        header.write(ElementType::F32, &mut bytes);
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        for bytes in [&bytes, &junk] {
+            for element in [ElementType::F16, ElementType::F32, ElementType::F64, ElementType::Bytes(4)] {
+                let Ok(header) = RecordHeader::of_bytes(bytes, element, target.len()) else { continue };
+                if let (ElementType::F32, Ok(decoder)) = (element, Decoder::new(&header)) {
+                    let _ = decoder.decode(&payload, &mut before.clone());
+                }
+            }
+        }
+    }
+}
