@@ -1,49 +1,75 @@
 //! Content sums, CRCs and digests (format.md, section 1).
 
-const C0: u64 = 0x9e37_79b9_7f4a_7c15;
-const C1: u64 = 0xd1b5_4a32_d192_ed02;
+/// Bytes of a stripe: eight 64-bit words, one a lane.
+const STRIPE: usize = 64;
 
-/// The two sums behind a content sum, over 32-bit words: their total, and their total weighted by position.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WordSums {
-    pub total: u64,
-    pub weighted: u64,
+/// Stripes after which the lanes are scrambled.
+const BLOCK: usize = 16;
+
+/// The multiplier of the scramble and of the last fold.
+const SCRAMBLE: u64 = 0x9e37_79b1;
+const FOLD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// One key for each word of a block: the outputs of splitmix64 from seed 0.
+static KEYS: [u64; 8 * BLOCK] = keys();
+
+const fn keys() -> [u64; 8 * BLOCK] {
+    let mut keys = [0; 8 * BLOCK];
+    let mut i = 0;
+    while i < keys.len() {
+        let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        keys[i] = z ^ (z >> 31);
+        i += 1;
+    }
+    keys
 }
 
-impl WordSums {
-    /// The sums of `bytes`, a last incomplete word filled up with zeros.
-    pub fn of(bytes: &[u8]) -> Self {
-        let mut sums = WordSums::default();
-        let mut words = bytes.chunks_exact(4);
-        let mut position = 0u64;
-        for word in &mut words {
-            sums.add(position, u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-            position += 1;
-        }
-        let rest = words.remainder();
-        if !rest.is_empty() {
-            let mut word = [0; 4];
-            word[..rest.len()].copy_from_slice(rest);
-            sums.add(position, u32::from_le_bytes(word));
-        }
-        sums
+/// Adds a stripe to the lanes; `keys` are those of its place in the block.
+#[inline(always)]
+fn add_stripe(lanes: &mut [u64; 8], stripe: &[u8; STRIPE], keys: &[u64]) {
+    for lane in 0..8 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&stripe[8 * lane..8 * lane + 8]);
+        let word = u64::from_le_bytes(word);
+        let mixed = word ^ keys[lane];
+        lanes[lane] = lanes[lane].wrapping_add((mixed & 0xffff_ffff).wrapping_mul(mixed >> 32));
+        lanes[lane ^ 1] = lanes[lane ^ 1].wrapping_add(word);
     }
+}
 
-    #[inline(always)]
-    fn add(&mut self, position: u64, word: u32) {
-        self.total = self.total.wrapping_add(u64::from(word));
-        self.weighted = self.weighted.wrapping_add(position.wrapping_mul(u64::from(word)));
-    }
-
-    /// The stored content sum.
-    pub fn folded(self) -> u64 {
-        C0.wrapping_mul(self.total).wrapping_add(C1.wrapping_mul(self.weighted))
+fn scramble(lanes: &mut [u64; 8]) {
+    for lane in lanes {
+        *lane = (*lane ^ (*lane >> 47)).wrapping_mul(SCRAMBLE);
     }
 }
 
 /// The content sum of a chunk's decoded bytes.
 pub fn content_sum(bytes: &[u8]) -> u64 {
-    WordSums::of(bytes).folded()
+    let mut lanes = [0u64; 8];
+    let (stripes, rest) = bytes.as_chunks::<STRIPE>();
+    for block in stripes.chunks(BLOCK) {
+        for (stripe, keys) in block.iter().zip(KEYS.chunks_exact(8)) {
+            add_stripe(&mut lanes, stripe, keys);
+        }
+        if block.len() == BLOCK {
+            scramble(&mut lanes);
+        }
+    }
+    if !rest.is_empty() {
+        let mut stripe = [0; STRIPE];
+        stripe[..rest.len()].copy_from_slice(rest);
+        let place = stripes.len() % BLOCK;
+        add_stripe(&mut lanes, &stripe, &KEYS[8 * place..8 * place + 8]);
+        if place + 1 == BLOCK {
+            scramble(&mut lanes);
+        }
+    }
+    lanes.iter().fold(bytes.len() as u64, |sum, lane| {
+        let sum = (sum ^ lane).wrapping_mul(FOLD);
+        sum ^ (sum >> 29)
+    })
 }
 
 /// A CRC-64/NVME taken piece by piece.
@@ -79,6 +105,7 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naive;
     use proptest::prelude::*;
 
     #[test]
@@ -101,14 +128,19 @@ mod tests {
         }
 
         #[test]
-        fn the_sum_is_the_formula_of_the_format(words in prop::collection::vec(any::<u32>(), 0..50)) {
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            let mut expected = 0u64;
-            for (i, &w) in words.iter().enumerate() {
-                let factor = C0.wrapping_add(C1.wrapping_mul(i as u64));
-                expected = expected.wrapping_add(factor.wrapping_mul(u64::from(w)));
+        fn the_sum_is_the_formula_of_the_format(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+            prop_assert_eq!(content_sum(&bytes), naive::content_sum(&bytes));
+        }
+
+        /// A linear sum misses changes that cancel, as a Huffman stream that falls out of step and in again makes them.
+        #[test]
+        fn changes_that_cancel_are_found(words in prop::collection::vec(any::<u32>(), 64..200), at in 0usize..60, unit in 1u32..9) {
+            let sum = |words: &[u32]| content_sum(bytemuck::cast_slice(words));
+            let mut changed = words.clone();
+            for (place, times) in [(0usize, 1u32), (1, 2u32.wrapping_neg()), (2, 1)] {
+                changed[at + place] = changed[at + place].wrapping_add((unit << 23).wrapping_mul(times));
             }
-            prop_assert_eq!(content_sum(&bytes), expected);
+            prop_assert_ne!(sum(&words), sum(&changed));
         }
     }
 }

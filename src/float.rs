@@ -135,6 +135,8 @@ pub trait Element: bytemuck::Pod + Send + Sync + Debug + 'static {
     fn to_arith(self) -> Self::A;
     /// Rounds once, to nearest even.
     fn round(value: Self::A) -> Self;
+    /// Rounds once, to nearest even; a NaN keeps its sign and the top of its mantissa.
+    fn of_f64(value: f64) -> Self;
 
     #[inline(always)]
     fn exponent_field(self) -> u32 {
@@ -173,7 +175,7 @@ pub trait Element: bytemuck::Pod + Send + Sync + Debug + 'static {
 
 macro_rules! element {
     ($type:ty, $bits:ty, $signed:ty, $arith:ty, $wide:ty, $name:ident, $mantissa:literal, $zero:expr,
-     $to:expr, $round:expr) => {
+     $to:expr, $round:expr, $narrow:expr) => {
         impl Element for $type {
             type A = $arith;
             type Wide = $wide;
@@ -202,14 +204,18 @@ macro_rules! element {
             fn round(value: $arith) -> Self {
                 $round(value)
             }
+            #[inline(always)]
+            fn of_f64(value: f64) -> Self {
+                $narrow(value)
+            }
         }
     };
 }
 
-element!(f16, u16, i16, f32, i64, F16, 10, f16::ZERO, f16::to_f32, f16::from_f32);
-element!(bf16, u16, i16, f32, i64, BF16, 7, bf16::ZERO, bf16::to_f32, bf16::from_f32);
-element!(f32, u32, i32, f32, i64, F32, 23, 0.0, |x| x, |x| x);
-element!(f64, u64, i64, f64, i128, F64, 52, 0.0, |x| x, |x| x);
+element!(f16, u16, i16, f32, i64, F16, 10, f16::ZERO, f16::to_f32, f16::from_f32, f16::from_f64);
+element!(bf16, u16, i16, f32, i64, BF16, 7, bf16::ZERO, bf16::to_f32, bf16::from_f32, bf16::from_f64);
+element!(f32, u32, i32, f32, i64, F32, 23, 0.0, |x| x, |x| x, |x| x as f32);
+element!(f64, u64, i64, f64, i128, F64, 52, 0.0, |x| x, |x| x, |x| x);
 
 /// A signed integer wider than an element.
 pub trait Wide: Copy + Ord + Send + Sync + Debug + 'static {

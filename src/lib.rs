@@ -5,6 +5,7 @@
 pub mod error;
 pub mod float;
 mod fenv;
+mod view;
 mod wire;
 mod bits;
 pub mod checksum;
@@ -24,6 +25,7 @@ pub mod spec;
 mod chunk;
 pub mod plan;
 pub mod record;
+pub mod parallel;
 
 pub use error::{Error, Result};
 pub use header::RecordHeader;
@@ -32,3 +34,16 @@ pub use spec::Spec;
 
 #[cfg(test)]
 mod naive;
+
+/// What tests outside the crate need and users do not.
+#[doc(hidden)]
+pub mod testing {
+    #[cfg(target_arch = "x86_64")]
+    pub use crate::fenv::flushing;
+
+    /// Other machines have no such setting that is known here.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn flushing<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
+}

@@ -190,3 +190,31 @@ pub fn decode_symbols(coding: &Coding, highest: u8, bytes: &[u8], n: usize) -> V
     assert!(input.bytes.is_empty());
     symbols
 }
+
+/// The content sum, word by word.
+pub fn content_sum(bytes: &[u8]) -> u64 {
+    let key = |i: usize| {
+        let mut z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    };
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(64), 0);
+    let mut acc = [0u64; 8];
+    for i in 0..padded.len() / 8 {
+        let word = (0..8).map(|k| u64::from(padded[8 * i + k]) << (8 * k)).sum::<u64>();
+        let x = word ^ key(i % 128);
+        acc[i % 8] = acc[i % 8].wrapping_add((x % (1 << 32)) * (x >> 32));
+        acc[i % 8 ^ 1] = acc[i % 8 ^ 1].wrapping_add(word);
+        if i % 128 == 127 {
+            acc = acc.map(|a| (a ^ a >> 47).wrapping_mul(0x9e37_79b1));
+        }
+    }
+    let mut sum = bytes.len() as u64;
+    for a in acc {
+        sum = (sum ^ a).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        sum ^= sum >> 29;
+    }
+    sum
+}

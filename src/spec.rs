@@ -10,6 +10,8 @@ use crate::promote::{Promotion, Representative};
 pub struct Spec {
     /// `None`: exactly.
     pub lossy: Option<Lossy>,
+    /// Whether a tensor may be stored as a link to an equal one, or to one that it is the rounding of.
+    pub links: bool,
     /// log2 of the chunk size, 6..=24.
     pub chunk_log2: u8,
 }
@@ -52,7 +54,7 @@ pub enum BaseChoice {
 impl Spec {
     /// Bit for bit.
     pub fn exact() -> Self {
-        Spec { lossy: None, chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: None, links: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// The product's rule: `levels` exponents (1..=7), the mean of each bucket.
@@ -68,7 +70,7 @@ impl Spec {
             exact_fallback: true,
             least_elements: 16,
         };
-        Spec { lossy: Some(lossy), chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: Some(lossy), links: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// The paper's rule: 2^`bits` - 1 buckets, their midrange, a codeword for each symbol.
@@ -84,7 +86,7 @@ impl Spec {
             exact_fallback: false,
             least_elements: 0,
         };
-        Spec { lossy: Some(lossy), chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: Some(lossy), links: false, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// Checks the ranges of all numbers.

@@ -84,7 +84,7 @@ fn lossy() -> impl Strategy<Value = Lossy> {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec { lossy, chunk_log2 })
+    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec { lossy, links: true, chunk_log2 })
 }
 
 /// Pairs of target and base bits: near each other, equal, sparse, special.

@@ -107,6 +107,14 @@ impl RecordHeader {
         self.index.iter().filter_map(|entry| entry.length).sum()
     }
 
+    /// The chunks that hold these elements; none where the record has no chunks.
+    pub fn chunks_of(&self, elements: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+        if self.index.is_empty() {
+            return 0..0;
+        }
+        elements.start >> self.chunk_log2..elements.end.div_ceil(self.chunk_elements())
+    }
+
     /// The kind's name in messages and statistics.
     pub fn kind_name(&self) -> &'static str {
         match &self.kind {

@@ -4,6 +4,7 @@ use super::{Base, CHUNK_LOG2, ChunkEntry, DEFAULT_CHUNK_LOG2, Kind, LossyDomain,
 use crate::coding::Coding;
 use crate::delta::Bucket;
 use crate::error::{Parsed, Part, Result};
+use crate::fenv;
 use crate::float::ElementType;
 use crate::predict::Prediction;
 use crate::wire::Reader;
@@ -27,6 +28,11 @@ impl RecordHeader {
 
     /// Reads the header of a record of `elements` elements of this type.
     pub(crate) fn parse(input: &mut Reader<'_>, element: ElementType, elements: usize) -> Parsed<Self> {
+        // Widening a subnormal to f64 is arithmetic too.
+        fenv::standard(|| Self::parse_parts(input, element, elements))
+    }
+
+    fn parse_parts(input: &mut Reader<'_>, element: ElementType, elements: usize) -> Parsed<Self> {
         let first = input.u8()?;
         let (kind, base) = (first & 15, first >> 4 & 3);
         let exceptions = first & 0x80 != 0;

@@ -2,6 +2,7 @@
 
 use super::{Base, DEFAULT_CHUNK_LOG2, Kind, LossyDomain, Meaning, RecordHeader};
 use crate::coding::Coding;
+use crate::fenv;
 use crate::float::ElementType;
 use crate::wire::{put_varint, put_zigzag};
 use half::bf16;
@@ -9,6 +10,11 @@ use half::bf16;
 impl RecordHeader {
     /// Appends the header of a record with elements of this type.
     pub fn write(&self, element: ElementType, out: &mut Vec<u8>) {
+        // Narrowing a subnormal to f32 is arithmetic too.
+        fenv::standard(|| self.write_parts(element, out));
+    }
+
+    fn write_parts(&self, element: ElementType, out: &mut Vec<u8>) {
         let own_chunk_size = self.chunk_log2 != DEFAULT_CHUNK_LOG2;
         let base = match self.base {
             Base::Zero => 0,

@@ -67,6 +67,20 @@ impl ExactPlan {
         ExactPlan { rule, base, chunk_log2: spec.chunk_log2, bytes }
     }
 
+    /// The plan for elements that are opaque bytes of `size` each.
+    pub fn of_bytes(spec: &Spec, size: usize, target: &[u8], base: Option<(&[u8], BaseRole)>) -> Self {
+        let chunk = size << spec.chunk_log2;
+        let chunks = target.chunks(chunk).enumerate();
+        let differs = |number: usize, t: &[u8]| {
+            base.is_none_or(|(base, _)| base.get(number * chunk..number * chunk + t.len()) != Some(t))
+        };
+        let changed: Vec<&[u8]> = chunks.filter(|(number, t)| differs(*number, t)).map(|(_, t)| t).collect();
+        let (planes, bytes) = estimate_zstd(&changed, size);
+        let unchanged = changed.len() < target.len().div_ceil(chunk);
+        let base = base.filter(|_| unchanged).map_or(Base::Zero, |(_, role)| role.base());
+        ExactPlan { rule: Rule::Bytes { planes }, base, chunk_log2: spec.chunk_log2, bytes }
+    }
+
     /// About how many bytes the record will have.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -75,22 +89,35 @@ impl ExactPlan {
     pub fn encode_chunk<E: Element>(
         &self, target: &[E], base: Option<&[E]>, scratch: &mut Scratch, out: &mut Vec<u8>,
     ) -> EncodedChunk {
-        let start = out.len();
         let against = base.map_or(Against::Zero, Against::Base);
-        if self.base != Base::Zero && base.is_some_and(|base| same_bits(target, base)) {
-            return EncodedChunk::default();
-        }
+        let bytes = bytemuck::cast_slice(target);
         match &self.rule {
-            Rule::Classes { window, coding, .. } => {
+            _ if self.leaves(bytes, base.map(bytemuck::cast_slice)) => EncodedChunk::default(),
+            Rule::Classes { window, coding, .. } => written(bytes, out, |out| {
                 ExactRecord { cut: ExponentClass, window: *window, coding }.encode(target, Against::Zero, scratch, out);
-            }
-            Rule::Difference { window, coding, .. } => {
+            }),
+            Rule::Difference { window, coding, .. } => written(bytes, out, |out| {
                 ExactRecord { cut: Difference, window: *window, coding }.encode(target, against, scratch, out);
-            }
-            Rule::Bytes { planes } => encode_bytes(bytemuck::cast_slice(target), *planes, scratch, out),
+            }),
+            Rule::Bytes { planes } => written(bytes, out, |out| encode_bytes(bytes, *planes, scratch, out)),
         }
-        let sum = content_sum(bytemuck::cast_slice(target));
-        EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default() }
+    }
+
+    /// The same for a plan of [`ExactPlan::of_bytes`].
+    pub fn encode_byte_chunk(
+        &self, target: &[u8], base: Option<&[u8]>, scratch: &mut Scratch, out: &mut Vec<u8>,
+    ) -> EncodedChunk {
+        match self.rule {
+            Rule::Bytes { planes } if !self.leaves(target, base) => {
+                written(target, out, |out| encode_bytes(target, planes, scratch, out))
+            }
+            _ => EncodedChunk::default(),
+        }
+    }
+
+    /// Whether a chunk is only marked as unchanged.
+    fn leaves(&self, target: &[u8], base: Option<&[u8]>) -> bool {
+        self.base != Base::Zero && base == Some(target)
     }
 
     pub fn header(&self) -> RecordHeader {
@@ -105,6 +132,13 @@ impl ExactPlan {
         };
         RecordHeader { base: self.base.clone(), kind, chunk_log2: self.chunk_log2, exceptions: false, index: Vec::new() }
     }
+}
+
+/// What `write` appends for a chunk with this content.
+fn written(content: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> EncodedChunk {
+    let start = out.len();
+    write(out);
+    EncodedChunk { length: Some(out.len() - start), sum: content_sum(content), errors: Squares::default() }
 }
 
 impl<'a, E: Element, W: Workers> Job<'a, E, W> {
@@ -165,24 +199,6 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             self.changed.iter().map(|&number| bytemuck::cast_slice(self.chunk(number).0)).collect();
         estimate_zstd(&chunks, size_of::<E>())
     }
-}
-
-/// The plan for elements that are opaque bytes of `size` each.
-pub fn plan_bytes(
-    spec: &Spec, size: usize, target: &[u8], base: Option<(&[u8], BaseRole)>,
-) -> ExactPlan {
-    let bytes_of = |elements, number: usize| {
-        let length = size << spec.chunk_log2;
-        let whole: &[u8] = elements;
-        let start = (number * length).min(whole.len());
-        &whole[start..(start + length).min(whole.len())]
-    };
-    let chunks = chunk_count(target.len() / size.max(1), spec.chunk_log2);
-    let differs = |number: &usize| base.is_none_or(|(base, _)| bytes_of(target, *number) != bytes_of(base, *number));
-    let changed: Vec<&[u8]> = (0..chunks).filter(differs).map(|number| bytes_of(target, number)).collect();
-    let (planes, bytes) = estimate_zstd(&changed, size);
-    let base = base.filter(|_| changed.len() < chunks).map_or(Base::Zero, |(_, role)| role.base());
-    ExactPlan { rule: Rule::Bytes { planes }, base, chunk_log2: spec.chunk_log2, bytes }
 }
 
 /// Planes (0, or the item size), and about how many bytes `chunks` will have.

@@ -1,9 +1,11 @@
 //! Plans: how one tensor will be coded, decided from its content before the first chunk is written.
 
+mod any;
 mod exact;
 mod lossy;
 
-pub use exact::{ExactPlan, plan_bytes};
+pub use any::{AnyPlan, ChunkBase};
+pub use exact::ExactPlan;
 pub use lossy::LossyPlan;
 
 use crate::chunk::encode::EncodedChunk;

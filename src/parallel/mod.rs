@@ -1,0 +1,11 @@
+//! Whole snapshots on several threads. Only this module knows rayon; what is written does not depend on the threads.
+
+mod encode;
+pub(crate) mod links;
+mod pool;
+mod restore;
+
+pub use encode::{SnapshotEncoder, Tensor, TensorBase};
+pub use links::find_links;
+pub use pool::Pool;
+pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window};
