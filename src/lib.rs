@@ -32,6 +32,9 @@ pub use header::RecordHeader;
 pub use record::{Decoder, Encoder};
 pub use spec::Spec;
 
+#[cfg(feature = "python")]
+mod python;
+
 #[cfg(test)]
 mod naive;
 

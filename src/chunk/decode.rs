@@ -1,14 +1,15 @@
 //! Stored bytes -> elements.
 
-use super::Scratch;
+use super::{Scratch, with_scratch};
 use crate::bytes;
 use crate::coding::{Coding, Decoding};
 use crate::delta::{Domain, Ordered, Value};
-use crate::error::Parsed;
+use crate::error::{Flaw, Parsed};
 use crate::exact::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
 use crate::float::{Arith, Element, ElementType, Wide};
 use crate::header::{Base, Kind, LossyDomain, Meaning, RecordHeader};
 use crate::quantize::Quantizer;
+use crate::view::elements_mut;
 use crate::wire::Reader;
 
 /// A record of floats made ready to decode its chunks.
@@ -209,4 +210,45 @@ fn read_escapes(
         escapes.extend(input.slice(count)?.iter().map(|&byte| u16::from(byte)));
     }
     Ok(())
+}
+
+/// A decoder whose element type is known at run time.
+pub enum AnyDecoder {
+    F16(ChunkDecoder<half::f16>),
+    BF16(ChunkDecoder<half::bf16>),
+    F32(ChunkDecoder<f32>),
+    F64(ChunkDecoder<f64>),
+    Bytes(u8),
+}
+
+impl AnyDecoder {
+    pub fn new(header: &RecordHeader, element: ElementType) -> Self {
+        match element {
+            ElementType::F16 => AnyDecoder::F16(ChunkDecoder::new(header)),
+            ElementType::BF16 => AnyDecoder::BF16(ChunkDecoder::new(header)),
+            ElementType::F32 => AnyDecoder::F32(ChunkDecoder::new(header)),
+            ElementType::F64 => AnyDecoder::F64(ChunkDecoder::new(header)),
+            ElementType::Bytes(_) => match header.kind {
+                Kind::Bytes { planes } => AnyDecoder::Bytes(planes),
+                _ => AnyDecoder::Bytes(0),
+            },
+        }
+    }
+
+    /// Turns `target` (the base) into the reconstruction.
+    pub fn decode(&self, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
+        fn float<E: Element>(decoder: &ChunkDecoder<E>, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
+            let target = elements_mut(target).map_err(|_| Flaw::new(0, "the target is not aligned"))?;
+            with_scratch(|scratch| decoder.decode(stored, target, scratch))
+        }
+        match self {
+            AnyDecoder::F16(decoder) => float(decoder, stored, target),
+            AnyDecoder::BF16(decoder) => float(decoder, stored, target),
+            AnyDecoder::F32(decoder) => float(decoder, stored, target),
+            AnyDecoder::F64(decoder) => float(decoder, stored, target),
+            AnyDecoder::Bytes(planes) => {
+                with_scratch(|scratch| bytes::decode(stored, *planes, &mut scratch.bytes, target))
+            }
+        }
+    }
 }

@@ -70,6 +70,11 @@ impl Coding {
         ["constant", "plain", "mask", "tokens", "fixed"][usize::from(self.number())]
     }
 
+    /// The code lengths of symbols 0, 1 .. in the plain coding.
+    pub fn plain_lengths(&self) -> Option<&[u8]> {
+        if let Coding::Plain(code) = self { Some(code.lengths()) } else { None }
+    }
+
     /// Whether elements with symbol 0 are passed over, and so have no field in a record of exponent classes.
     pub fn skips_zeros(&self) -> bool {
         matches!(self, Coding::Mask { .. } | Coding::Tokens(_))

@@ -2,6 +2,7 @@
 
 use crate::coding::Coding;
 use crate::delta::Bucket;
+use crate::float::ElementType;
 use crate::predict::Prediction;
 
 /// log2 of the chunk size that need not be told.
@@ -142,6 +143,41 @@ impl RecordHeader {
     /// Whether the reconstruction can differ from the target.
     pub fn is_lossy(&self) -> bool {
         matches!(self.kind, Kind::Lossy { .. })
+    }
+
+    /// What the writer measured: |r_t - u_t| / |u_t - r_(t-1)|; 0 for exact records.
+    pub fn error(&self) -> f32 {
+        if let Kind::Lossy { error, .. } = self.kind { error } else { 0.0 }
+    }
+
+    /// The record that this one is a link to.
+    pub fn source(&self) -> Option<u32> {
+        if let Kind::Link(source) = self.kind { Some(source) } else { None }
+    }
+
+    /// What symbols 1, 2 .. stand for, where they have representatives.
+    pub fn representatives(&self) -> Option<Vec<f64>> {
+        match &self.kind {
+            Kind::Lossy { meaning: Meaning::Values(values), .. } => Some(values.clone()),
+            Kind::Lossy { meaning: Meaning::Integers(integers), .. } => {
+                Some(integers.iter().map(|&integer| integer as f64).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of the header that are representatives and code tables.
+    pub fn table_bytes(&self, element: ElementType) -> usize {
+        let mut tables = Vec::new();
+        match &self.kind {
+            Kind::Lossy { meaning, coding, .. } => {
+                meaning.write(element, &mut tables);
+                coding.write_tables(&mut tables);
+            }
+            Kind::Classes { coding, .. } | Kind::Difference { coding, .. } => coding.write_tables(&mut tables),
+            _ => {}
+        }
+        tables.len()
     }
 
     /// Whether the reconstruction needs the previous one.

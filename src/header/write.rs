@@ -81,7 +81,7 @@ impl Kind {
 }
 
 impl Meaning {
-    fn write(&self, element: ElementType, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, element: ElementType, out: &mut Vec<u8>) {
         match self {
             Meaning::Values(values) => values.iter().for_each(|&value| put_arith(element, value, out)),
             Meaning::Integers(integers) => integers.iter().for_each(|&integer| put_zigzag(out, integer)),

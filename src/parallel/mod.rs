@@ -4,8 +4,10 @@ mod encode;
 pub(crate) mod links;
 mod pool;
 mod restore;
+mod single;
 
 pub use encode::{SnapshotEncoder, Tensor, TensorBase};
 pub use links::find_links;
 pub use pool::Pool;
+pub use single::decode_record;
 pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window};

@@ -26,7 +26,10 @@ def brief(name: object) -> str:
 
 
 class MappedFile:
-    """The bytes of a file, mapped read-only; the pages stay as long as any array shows them."""
+    """The bytes of a file, mapped read-only; the pages stay as long as any array shows them.
+
+    Nobody may cut the file short meanwhile: the system kills a process that reads lost pages.
+    """
 
     def __init__(self, path: Path) -> None:
         """Map `path`. Raises FormatError where it is empty, OSError where it cannot be read."""

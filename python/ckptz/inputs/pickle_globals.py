@@ -78,9 +78,8 @@ def check_key(key: object) -> None:
     """
     if type(key) is str or (type(key) is int and _LOWEST_KEY <= key <= _HIGHEST_KEY):
         return
-    raise RefusedError(
-        f"a dict has a key that is not text or a 64-bit integer: a {type(key).__name__}"
-    )
+    kind = type(key).__name__
+    raise RefusedError(f"a dict has a key (type {kind}) that is not text or a 64-bit integer")
 
 
 def _ordered_dict(args: tuple[Any, ...], spend: Spend) -> OrderedDict[Any, Any]:

@@ -68,7 +68,7 @@ class SafetensorsFile(InputFile):
         dtype = SAFETENSORS[entry.code]
         start = self._base + entry.start
         try:
-            if entry.code.startswith("F6"):
+            if entry.code.startswith("F6_"):
                 raise UnsupportedTypeError(
                     f"{self.path}: tensor {brief(entry.name)} is {entry.code}, whose packing the "
                     "format does not specify; save it as F8 or F16"

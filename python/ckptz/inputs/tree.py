@@ -15,8 +15,9 @@ from .base import brief
 __all__ = ["check_tree"]
 
 _MOST_NODES = 1 << 26  # the ckptz format's limit
+_DEEPEST = 1000  # the format's limit is 32, of which the state's own error tells
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_DICTS = (dict, OrderedDict, defaultdict, Counter)
+_CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, tuple)
 
 
 def check_tree(path: Path, state: object) -> None:
@@ -25,38 +26,42 @@ def check_tree(path: Path, state: object) -> None:
     A pickle may use a value in many places, so that a few bytes stand for a tree of any size, or
     put it inside itself. Each value is visited once, without recursion.
     """
-    counts: dict[int, int] = {}  # nodes below a container; 0 while it is open
-    open_: list[_Open] = []
-    node: Any = state
-    key: object = None
-    child: tuple[object, Any] | None = None
-    while True:
-        size = 1
-        if type(node) in _DICTS or type(node) in (list, tuple):
-            size = counts.get(id(node), -1)
-            if size == 0:
-                raise FormatError(f"{path}: the state at {_path(open_, key)} contains itself")
-            if size < 0:
-                counts[id(node)] = 0
-                open_.append(_Open(node, key))
-        elif not isinstance(node, (np.ndarray, np.generic, *_PLAIN)):
-            name = f"`{node.name}`" if hasattr(node, "name") else f"a {type(node).__name__}"
-            where = _path(open_, key)
-            raise UnsupportedTypeError(
-                f"{path}: the state at {where} holds {name}, which is no value"
-            )
-        if size > 0 and open_:
-            open_[-1].nodes += size
-        while open_ and (child := next(open_[-1].children, None)) is None:
-            done = open_.pop()
-            if done.nodes > _MOST_NODES:
+    counts: dict[int, int] = {}  # nodes of each container that was visited; 0 while it is open
+    root = _Open((state,), None)
+    open_ = [root]
+    while open_:
+        parent = open_[-1]
+        child = next(parent.children, None)
+        if child is None:
+            open_.pop()
+            counts[id(parent.node)] = parent.nodes
+            if parent.nodes > _MOST_NODES:
                 raise FormatError(f"{path}: the state has more than {_MOST_NODES} values")
-            counts[id(done.node)] = done.nodes
             if open_:
-                open_[-1].nodes += done.nodes
-        if child is None or not open_:
-            return
+                open_[-1].nodes += parent.nodes
+            continue
         key, node = child
+        if type(node) not in _CONTAINERS:
+            _check_leaf(path, node, open_, key)
+            parent.nodes += 1
+        elif id(node) not in counts:
+            if len(open_) > _DEEPEST:
+                raise FormatError(f"{path}: the state is over {_DEEPEST} containers deep")
+            counts[id(node)] = 0
+            open_.append(_Open(node, key))
+        elif not counts[id(node)]:
+            where = _path(open_, key)
+            raise FormatError(f"{path}: the state at {where} contains itself")
+        else:
+            parent.nodes += counts[id(node)]
+
+
+def _check_leaf(path: Path, leaf: Any, open_: list[_Open], key: object) -> None:
+    if isinstance(leaf, (np.ndarray, np.generic, *_PLAIN)):
+        return
+    name = f"`{leaf.name}`" if hasattr(leaf, "name") else f"a {type(leaf).__name__}"
+    where = _path(open_, key)
+    raise UnsupportedTypeError(f"{path}: the state at {where} holds {name}, which is no value")
 
 
 class _Open:
@@ -78,5 +83,5 @@ def _children(node: Any) -> Iterator[tuple[object, object]]:
 
 
 def _path(open_: list[_Open], key: object) -> str:
-    keys = [part.key for part in open_[1:]] + [key]
-    return brief("/".join(str(part) for part in keys[:32])) if open_ else "its root"
+    keys = [part.key for part in open_[2:34]] + [key]
+    return brief("/".join(str(part) for part in keys)) if len(open_) > 1 else "its root"

@@ -208,30 +208,25 @@ class PickleMachine:
     def _load_persistent(self) -> None:
         self._push(self._load_storage(self._pop()))
 
-    # What is never done
-
-    def _refuse_object(self) -> None:
-        raise RefusedError("the pickle makes an object of a class; save model.state_dict() instead")
-
-    def _refuse_instance(self) -> None:
-        self._push_global()
-        self._refuse_object()
-
-    def _refuse_set(self) -> None:
-        raise RefusedError("the pickle holds a set, which is not stored; save a list instead")
-
-    def _refuse_extension(self) -> None:
-        raise RefusedError(
-            "the pickle needs an extension code, which only its writer's program knows"
-        )
-
 
 def _check_protocol(machine: PickleMachine) -> None:
     if (protocol := machine._bytes.byte()) > 5:
         raise DamagedError(f"protocol {protocol} is not known")
 
 
+def _refuse(what: str, reads_name: bool = False) -> Callable[[PickleMachine], object]:
+    def step(machine: PickleMachine) -> None:
+        if reads_name:
+            machine._push_global()  # whose own error names it
+        raise RefusedError(what)
+
+    return step
+
+
 _Step = Callable[[PickleMachine], object]
+_OBJECT = "the pickle makes an object of a class; save model.state_dict() instead"
+_SET = "the pickle holds a set, which is not stored; save a list instead"
+_EXTENSION = "the pickle needs an extension code, which only its writer's program knows"
 
 _STEPS: dict[int, _Step] = {
     ord(code): step
@@ -289,14 +284,14 @@ _STEPS: dict[int, _Step] = {
         "R": PickleMachine._reduce,
         "b": PickleMachine._build,
         "Q": PickleMachine._load_persistent,
-        "\x81": PickleMachine._refuse_object,  # NEWOBJ
-        "\x92": PickleMachine._refuse_object,  # NEWOBJ_EX
-        "o": PickleMachine._refuse_object,
-        "i": PickleMachine._refuse_instance,
-        "\x8f": PickleMachine._refuse_set,
-        "\x91": PickleMachine._refuse_set,  # FROZENSET
-        "\x82": PickleMachine._refuse_extension,
-        "\x83": PickleMachine._refuse_extension,
-        "\x84": PickleMachine._refuse_extension,
+        "\x81": _refuse(_OBJECT),  # NEWOBJ
+        "\x92": _refuse(_OBJECT),  # NEWOBJ_EX
+        "o": _refuse(_OBJECT),
+        "i": _refuse(_OBJECT, reads_name=True),
+        "\x8f": _refuse(_SET),
+        "\x91": _refuse(_SET),  # FROZENSET
+        "\x82": _refuse(_EXTENSION),
+        "\x83": _refuse(_EXTENSION),
+        "\x84": _refuse(_EXTENSION),
     }.items()
 }

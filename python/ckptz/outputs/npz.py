@@ -41,19 +41,25 @@ def write_npz(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     before. Raises UnsupportedTypeError for dtypes with fields or Python objects and for keys that
     no member can have (NUL, halves of surrogate pairs, over 65,000 bytes), and OSError.
     """
+    try:
+        names = _member_names(tensors)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"{path}: {error}") from None
+    with atomic_file(Path(path)) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for name, key in names.items():
+            _write_member(archive, file, name, key, np.asarray(tensors[key]))
+
+
+def _member_names(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, str]:
+    """Return member -> key."""
     names: dict[str, str] = {}
-    for key, value in tensors.items():
-        name = _member_name(key, np.dtype(value.dtype))
+    for key in tensors:
+        name = _member_name(key, np.dtype(tensors[key].dtype))
         if names.setdefault(name, key) != key:
             raise UnsupportedTypeError(
                 f"arrays {brief(names[name])} and {brief(key)} would both be member {brief(name)}"
             )
-    with atomic_file(Path(path)) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-        for name, key in names.items():
-            array = np.asarray(tensors[key])
-            if array.dtype in ML_DTYPES.values():
-                array = array.view(carrier_of(array.dtype))
-            _write_member(archive, file, name, array)
+    return names
 
 
 def _member_name(key: str, dtype: np.dtype[Any]) -> str:
@@ -75,8 +81,12 @@ def _member_name(key: str, dtype: np.dtype[Any]) -> str:
 
 
 def _write_member(
-    archive: zipfile.ZipFile, file: IO[bytes], name: str, array: npt.NDArray[Any]
+    archive: zipfile.ZipFile, file: IO[bytes], name: str, key: str, array: npt.NDArray[Any]
 ) -> None:
+    if _member_name(key, array.dtype) != name:
+        raise ValueError(f"array {brief(key)} changed while it was being written")
+    if array.dtype in ML_DTYPES.values():
+        array = array.view(carrier_of(array.dtype))
     info = zipfile.ZipInfo(name, _DATE)
     info.filename = name  # as it is: on Windows, ZipInfo changes \ to /
     info.external_attr = 0o644 << 16

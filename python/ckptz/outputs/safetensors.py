@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from .atomic import atomic_file, write_array
 __all__ = ["write_safetensors"]
 
 _CODES = {dtype: code for code, dtype in SAFETENSORS.items()}
+_Entry = tuple[str, str, tuple[int, ...]]
 _RANKS = {code: rank for rank, code in enumerate(SAFETENSORS)}
 
 
@@ -35,27 +36,31 @@ def write_safetensors(
     Raises UnsupportedTypeError for a dtype that the format has not (complex128, text, float6..),
     for a key that is no Unicode text or is `__metadata__`, and OSError.
     """
-    entries = sorted(
-        (_entry(key, np.dtype(value.dtype), tuple(value.shape)) for key, value in tensors.items()),
-        key=lambda entry: (-_RANKS[entry[1]], entry[0].encode()),
-    )
-    header = _header(entries, metadata)
+    try:
+        entries = sorted(
+            (_entry(key, tensors[key]) for key in tensors),
+            key=lambda entry: (-_RANKS[entry[1]], entry[0].encode()),
+        )
+        header = _header(entries, metadata)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"{path}: {error}") from None
     with atomic_file(Path(path)) as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        for key, code, shape in entries:
-            array = np.asarray(tensors[key])
-            if _code_of(key, array.dtype) != code or array.shape != shape:
-                raise ValueError(f"tensor {brief(key)} changed while it was being written")
-            if code in PACKED_BITS:
-                write_array(file, _pack_nibbles(array))
-            else:
-                little = array.astype(SAFETENSORS[code], copy=False)
-                write_array(file, little)
+        for entry in entries:
+            _write_tensor(file, entry, np.asarray(tensors[entry[0]]))
 
 
-def _entry(
-    key: str, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> tuple[str, str, tuple[int, ...]]:
+def _write_tensor(file: IO[bytes], entry: _Entry, array: npt.NDArray[Any]) -> None:
+    key, code, _ = entry
+    if _entry(key, array) != entry:
+        raise ValueError(f"tensor {brief(key)} changed while it was being written")
+    little = array.astype(SAFETENSORS[code], copy=False)
+    write_array(file, _pack_nibbles(little) if code in PACKED_BITS else little)
+
+
+def _entry(key: str, tensor: npt.NDArray[Any]) -> _Entry:
+    """Take key, dtype code and shape, no data, of a tensor that the format can hold."""
+    dtype, shape = np.dtype(tensor.dtype), tuple(tensor.shape)
     if not _is_text(key) or key == "__metadata__":
         raise UnsupportedTypeError(
             f"tensor {brief(key)}: .safetensors cannot have this key; write .npz instead"
@@ -71,7 +76,7 @@ def _entry(
 
 def _code_of(key: str, dtype: np.dtype[Any]) -> str:
     code = _CODES.get(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
-    if code is None or code.startswith("F6"):
+    if code is None or code.startswith("F6_"):
         raise UnsupportedTypeError(
             f"tensor {brief(key)}: .safetensors cannot hold dtype {dtype}; write .npz instead"
         )
@@ -82,7 +87,7 @@ def _is_text(text: object) -> bool:
     return isinstance(text, str) and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _header(entries: list[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
+def _header(entries: list[_Entry], metadata: Mapping[str, str]) -> bytes:
     if not all(_is_text(text) for item in metadata.items() for text in item):
         raise UnsupportedTypeError("metadata of .safetensors is text for text")
     fields: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
@@ -94,7 +99,7 @@ def _header(entries: list[tuple[str, str, tuple[int, ...]]], metadata: Mapping[s
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     if len(text) + 8 > HEADER_LIMIT:
         raise UnsupportedTypeError(
-            f".safetensors: the keys need a header of {len(text)} bytes, more than "
+            f"the keys need a .safetensors header of {len(text)} bytes, more than "
             f"{HEADER_LIMIT}; write .npz instead"
         )
     return text + b" " * (-len(text) % 8)

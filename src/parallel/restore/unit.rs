@@ -4,9 +4,8 @@ use super::group::Group;
 use super::window::Segment;
 use super::{Chain, Failure, Layer};
 use crate::checksum::content_sum;
-use crate::chunk::decode::ChunkDecoder;
-use crate::chunk::with_scratch;
-use crate::error::{Error, Flaw, Parsed, Part};
+use crate::chunk::decode::AnyDecoder;
+use crate::error::{Error, Flaw, Part};
 use crate::float::ElementType;
 use crate::header::{Base, Kind, RecordHeader};
 use crate::parallel::links::round_into;
@@ -290,44 +289,4 @@ fn predict(
         prediction.predict(elements_mut::<E>(base)?, s, t, elements::<E>(before)?);
         Ok(())
     }, _size => Err(Error::Request("a prediction of something else than floats")))
-}
-
-/// A decoder whose element type is known at run time.
-enum AnyDecoder {
-    F16(ChunkDecoder<half::f16>),
-    BF16(ChunkDecoder<half::bf16>),
-    F32(ChunkDecoder<f32>),
-    F64(ChunkDecoder<f64>),
-    Bytes(u8),
-}
-
-impl AnyDecoder {
-    fn new(header: &RecordHeader, element: ElementType) -> Self {
-        match element {
-            ElementType::F16 => AnyDecoder::F16(ChunkDecoder::new(header)),
-            ElementType::BF16 => AnyDecoder::BF16(ChunkDecoder::new(header)),
-            ElementType::F32 => AnyDecoder::F32(ChunkDecoder::new(header)),
-            ElementType::F64 => AnyDecoder::F64(ChunkDecoder::new(header)),
-            ElementType::Bytes(_) => match header.kind {
-                Kind::Bytes { planes } => AnyDecoder::Bytes(planes),
-                _ => AnyDecoder::Bytes(0),
-            },
-        }
-    }
-
-    fn decode(&self, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
-        fn float<E: crate::float::Element>(decoder: &ChunkDecoder<E>, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
-            let target = elements_mut(target).map_err(|_| Flaw::new(0, "the target is not aligned"))?;
-            with_scratch(|scratch| decoder.decode(stored, target, scratch))
-        }
-        match self {
-            AnyDecoder::F16(decoder) => float(decoder, stored, target),
-            AnyDecoder::BF16(decoder) => float(decoder, stored, target),
-            AnyDecoder::F32(decoder) => float(decoder, stored, target),
-            AnyDecoder::F64(decoder) => float(decoder, stored, target),
-            AnyDecoder::Bytes(planes) => {
-                with_scratch(|scratch| crate::bytes::decode(stored, *planes, &mut scratch.bytes, target))
-            }
-        }
-    }
 }

@@ -1,0 +1,45 @@
+//! One record on several threads, without a chain: for arrays that are kept without a store.
+
+use super::Pool;
+use crate::checksum::content_sum;
+use crate::chunk::decode::AnyDecoder;
+use crate::error::{Error, Part, Result};
+use crate::fenv;
+use crate::float::ElementType;
+use crate::header::{Base, Kind, RecordHeader, chunk_count};
+
+/// Turns `content` (the base; anything where the record has none) into the reconstruction, checked against the content sums.
+/// After an error `content` means nothing.
+pub fn decode_record(
+    header: &RecordHeader, element: ElementType, payload: &[u8], content: &mut [u8], pool: &Pool,
+) -> Result<()> {
+    if matches!(header.kind, Kind::Link(_)) || matches!(header.base, Base::Predicted(_)) {
+        return Err(Error::Request("this record needs other records of its snapshot"));
+    }
+    let elements = content.len() / element.size().max(1);
+    if header.kind == Kind::Same {
+        return Ok(());
+    }
+    if header.index.len() != chunk_count(elements, header.chunk_log2) || header.payload_bytes() != payload.len() as u64 {
+        return Err(Error::Request("the record is of another length than its tensor or payload"));
+    }
+    fenv::standard(|| {
+        let decoder = AnyDecoder::new(header, element);
+        let mut rest = payload;
+        let mut work = Vec::new();
+        let chunks = content.chunks_mut(element.size() << header.chunk_log2).zip(&header.index);
+        for (number, (chunk, entry)) in chunks.enumerate() {
+            if let Some(length) = entry.length {
+                let (stored, after) = rest.split_at(length as usize);
+                rest = after;
+                work.push((number, stored, chunk, entry.sum));
+            }
+        }
+        let decode = |(number, stored, chunk, sum): (usize, &[u8], &mut [u8], u64)| {
+            let part = Part::Chunk(number);
+            decoder.decode(stored, chunk).map_err(|flaw| flaw.within(part))?;
+            if content_sum(chunk) == sum { Ok(()) } else { Err(Error::Content { part }) }
+        };
+        pool.map(work, decode).into_iter().collect()
+    })
+}

@@ -1,0 +1,133 @@
+//! Chains and single records over NumPy arrays.
+
+use super::arrays::{Bytes, element_type, readable, writable};
+use super::errors::guarded;
+use crate::error::Error;
+use crate::header::RecordHeader;
+use crate::parallel::{self, Layer, Output, Pool, Selection, Shape};
+use numpy::PyReadwriteArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+fn shapes_of(shapes: Vec<(u16, usize)>) -> PyResult<Vec<Shape>> {
+    shapes.into_iter().map(|(number, elements)| Ok(Shape { element: element_type(number)?, elements })).collect()
+}
+
+/// The layers that lead to a snapshot.
+#[pyclass(module = "ckptz._core", frozen)]
+pub struct Chain(parallel::Chain);
+
+/// A piece of a restore.
+#[pyclass(module = "ckptz._core", frozen)]
+pub struct Window(parallel::Window);
+
+#[pymethods]
+impl Window {
+    /// What has to be read: (layer, offset in its payload, length).
+    #[getter]
+    fn segments(&self) -> Vec<(usize, u64, usize)> {
+        self.0.segments().iter().map(|s| (s.layer, s.offset, s.length)).collect()
+    }
+}
+
+/// A tensor, its first element wanted, the element after the last, and where they go.
+type Wanted<'py> = (usize, usize, usize, Bound<'py, Bytes>);
+
+#[pymethods]
+impl Chain {
+    /// `shapes`: element type and elements of every tensor; `layers`: record headers, and the tensor of each record.
+    #[new]
+    fn new(py: Python<'_>, shapes: Vec<(u16, usize)>, layers: Vec<(Vec<u8>, Vec<usize>)>) -> PyResult<Self> {
+        let shapes = shapes_of(shapes)?;
+        let parse = |(number, (headers, tensors)): (usize, (Vec<u8>, Vec<usize>))| {
+            Layer::parse(&headers, tensors, &shapes)
+                .map_err(|error| super::errors::exception(&error, Some(number), None))
+        };
+        let layers = py.detach(|| guarded(|| layers.into_iter().enumerate().map(parse).collect::<PyResult<Vec<_>>>()))?;
+        Ok(Chain(py.detach(|| guarded(|| parallel::Chain::new(shapes, layers)))?))
+    }
+
+    /// The length of each layer's payload.
+    fn payload_bytes(&self) -> Vec<u64> {
+        self.0.layers().iter().map(Layer::payload_bytes).collect()
+    }
+
+    /// Cuts the restore of (tensor, first element, element after the last) into windows of about `budget` bytes.
+    fn windows(&self, py: Python<'_>, selections: Vec<(usize, usize, usize)>, budget: usize) -> PyResult<Vec<Window>> {
+        let selections = selections.into_iter().map(|(t, start, end)| self.selection(t, start, end));
+        let selections = selections.collect::<crate::Result<Vec<_>>>()?;
+        let cut = || Ok::<_, Error>(self.0.windows(&selections, budget));
+        Ok(py.detach(|| guarded(cut))?.into_iter().map(Window).collect())
+    }
+
+    /// Decodes a window from the bytes of its segments into what it covers of the outputs.
+    fn decode(
+        &self, py: Python<'_>, window: &Window, stored: Vec<Bound<'_, Bytes>>, outputs: Vec<Wanted<'_>>, threads: usize,
+    ) -> PyResult<()> {
+        let stored = stored.iter().map(readable).collect::<PyResult<Vec<_>>>()?;
+        let stored = stored.iter().map(|s| Ok(s.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
+        let mut borrowed: Vec<(Selection, PyReadwriteArray1<'_, u8>)> = Vec::with_capacity(outputs.len());
+        for (tensor, start, end, bytes) in &outputs {
+            borrowed.push((self.selection(*tensor, *start, *end)?, writable(bytes)?));
+        }
+        let mut outputs = Vec::with_capacity(borrowed.len());
+        for (selection, bytes) in &mut borrowed {
+            outputs.push(Output { selection: selection.clone(), bytes: bytes.as_slice_mut()? });
+        }
+        let pool = Pool::new(threads)?;
+        py.detach(|| guarded(|| self.0.decode(&window.0, &stored, &mut outputs, &pool)))
+    }
+}
+
+impl Chain {
+    fn selection(&self, tensor: usize, start: usize, end: usize) -> crate::Result<Selection> {
+        let shape = self.0.shapes().get(tensor).ok_or(Error::Request("a selection of no tensor of the chain"))?;
+        if start > end || end > shape.elements {
+            return Err(Error::Request("a selection outside its tensor"));
+        }
+        Ok(Selection { tensor, elements: start..end })
+    }
+}
+
+/// Decodes one record in place: `content` is the base, or anything where the record has none.
+#[pyfunction]
+pub fn decode_record(
+    py: Python<'_>, header: &[u8], element: u16, payload: &Bound<'_, Bytes>, content: &Bound<'_, Bytes>, threads: usize,
+) -> PyResult<()> {
+    let element = element_type(element)?;
+    let (payload, mut content) = (readable(payload)?, writable(content)?);
+    let (payload, content) = (payload.as_slice()?, content.as_slice_mut()?);
+    let pool = Pool::new(threads)?;
+    py.detach(|| {
+        guarded(|| {
+            let header = RecordHeader::of_bytes(header, element, content.len() / element.size())?;
+            parallel::decode_record(&header, element, payload, content, &pool)
+        })
+    })
+}
+
+/// What the record headers of a snapshot say, a dict each.
+#[pyfunction]
+pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>) -> PyResult<Bound<'py, PyList>> {
+    let shapes = shapes_of(shapes)?;
+    let layer = guarded(|| Layer::parse(headers, (0..shapes.len()).collect(), &shapes))?;
+    let list = PyList::empty(py);
+    for (header, shape) in layer.headers().iter().zip(&shapes) {
+        let dict = PyDict::new(py);
+        let mut bytes = Vec::new();
+        header.write(shape.element, &mut bytes);
+        dict.set_item("kind", header.kind_name())?;
+        dict.set_item("base", header.base_name())?;
+        dict.set_item("coding", header.coding().map(crate::coding::Coding::name))?;
+        dict.set_item("lossy", header.is_lossy())?;
+        dict.set_item("error", header.error())?;
+        dict.set_item("source", header.source())?;
+        dict.set_item("representatives", header.representatives())?;
+        dict.set_item("code_lengths", header.coding().and_then(|coding| coding.plain_lengths()))?;
+        dict.set_item("header_bytes", bytes.len())?;
+        dict.set_item("table_bytes", header.table_bytes(shape.element))?;
+        dict.set_item("payload_bytes", header.payload_bytes())?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}

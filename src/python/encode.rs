@@ -1,0 +1,108 @@
+//! The snapshot encoder over NumPy arrays.
+
+use super::arrays::{Bytes, element_type, readable, writable};
+use super::errors::guarded;
+use super::spec::Spec;
+use crate::float::ElementType;
+use crate::parallel::{self, Pool, Tensor, TensorBase, find_links};
+use numpy::{PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Mutex;
+
+/// Encodes the tensors of one snapshot. Arrays are contiguous bytes and stay alive, unchanged by others, until `finish`.
+#[pyclass(module = "ckptz._core", frozen)]
+pub struct SnapshotEncoder {
+    tensors: Vec<Held>,
+    residual: bool,
+    pool: Pool,
+    encoder: Mutex<Option<parallel::SnapshotEncoder>>,
+}
+
+struct Held {
+    element: ElementType,
+    spec: crate::Spec,
+    target: Py<Bytes>,
+    base: Option<Py<Bytes>>,
+}
+
+/// Borrowed bases, as long as a call lasts.
+enum Borrowed<'py> {
+    None,
+    Previous(PyReadwriteArray1<'py, u8>),
+    Own(PyReadonlyArray1<'py, u8>),
+}
+
+#[pymethods]
+impl SnapshotEncoder {
+    /// `bases[i]`: the previous reconstruction, which becomes the new one, or None; with `residual` the new one, which stays.
+    #[new]
+    fn new(
+        py: Python<'_>, targets: Vec<Bound<'_, Bytes>>, bases: Vec<Option<Bound<'_, Bytes>>>, elements: Vec<u16>,
+        specs: Vec<Bound<'_, Spec>>, residual: bool, threads: usize,
+    ) -> PyResult<Self> {
+        if targets.len() != bases.len() || targets.len() != elements.len() || targets.len() != specs.len() {
+            return Err(PyValueError::new_err("lists of different lengths"));
+        }
+        let tensors = targets.into_iter().zip(bases).zip(elements).zip(specs).map(|(((target, base), element), spec)| {
+            Ok(Held {
+                element: element_type(element)?,
+                spec: spec.get().0,
+                target: target.unbind(),
+                base: base.map(Bound::unbind),
+            })
+        });
+        let tensors = tensors.collect::<PyResult<Vec<_>>>()?;
+        let encoder = SnapshotEncoder { tensors, residual, pool: Pool::new(threads)?, encoder: Mutex::new(None) };
+        let links = encoder.with_tensors(py, |tensors| find_links(tensors))?;
+        if let Ok(mut slot) = encoder.encoder.lock() {
+            *slot = Some(parallel::SnapshotEncoder::new(links));
+        }
+        Ok(encoder)
+    }
+
+    /// Writes coded bytes to `out` and returns how many; 0 once there are no more.
+    fn fill(&self, py: Python<'_>, out: &Bound<'_, Bytes>) -> PyResult<usize> {
+        let mut out = writable(out)?;
+        let out = out.as_slice_mut()?;
+        self.with_tensors(py, |tensors| match self.encoder.lock().ok().as_deref_mut() {
+            Some(Some(encoder)) => encoder.fill(tensors, out, &self.pool),
+            _ => Err(crate::Error::Request("the encoder is finished or has failed")),
+        })
+    }
+
+    /// The record headers, once `fill` has returned 0.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let headers = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
+            Some(encoder) => encoder.finish(tensors),
+            None => Err(crate::Error::Request("the encoder is finished or has failed")),
+        })?;
+        Ok(PyBytes::new(py, &headers))
+    }
+}
+
+impl SnapshotEncoder {
+    /// Calls `work`, without the interpreter, on all tensors.
+    fn with_tensors<R: Send>(
+        &self, py: Python<'_>, work: impl FnOnce(&mut [Tensor<'_>]) -> crate::Result<R> + Send,
+    ) -> PyResult<R> {
+        let targets = self.tensors.iter().map(|held| readable(held.target.bind(py))).collect::<PyResult<Vec<_>>>()?;
+        let borrow = |held: &Held| match &held.base {
+            None => Ok(Borrowed::None),
+            Some(base) if self.residual => readable(base.bind(py)).map(Borrowed::Own),
+            Some(base) => writable(base.bind(py)).map(Borrowed::Previous),
+        };
+        let mut bases = self.tensors.iter().map(borrow).collect::<PyResult<Vec<_>>>()?;
+        let mut tensors = Vec::with_capacity(targets.len());
+        for ((held, target), base) in self.tensors.iter().zip(&targets).zip(&mut bases) {
+            let base = match base {
+                Borrowed::None => TensorBase::None,
+                Borrowed::Previous(base) => TensorBase::Previous(base.as_slice_mut()?),
+                Borrowed::Own(base) => TensorBase::Own(base.as_slice()?),
+            };
+            tensors.push(Tensor { element: held.element, spec: held.spec, target: target.as_slice()?, base });
+        }
+        py.detach(|| guarded(|| work(&mut tensors)))
+    }
+}
