@@ -44,12 +44,12 @@ struct Saved {
 /// Encodes a snapshot with little room at a time.
 fn save(tensors: &mut [Tensor<'_>], threads: usize, room: usize) -> Saved {
     let pool = Pool::new(threads).expect("threads");
-    let mut encoder = SnapshotEncoder::new(find_links(tensors).expect("aligned"));
+    let mut encoder = SnapshotEncoder::new(find_links(tensors).expect("aligned"), 0);
     let (mut out, mut payload) = (vec![0; room], Vec::new());
     loop {
         let n = encoder.fill(tensors, &mut out, &pool).expect("encodes");
         if n == 0 {
-            return Saved { headers: encoder.finish(tensors).expect("all done"), payload };
+            return Saved { headers: encoder.finish(tensors).expect("all done").0, payload };
         }
         payload.extend_from_slice(&out[..n]);
     }

@@ -94,6 +94,7 @@ _TYPE_STRING = re.compile(
     r"<U(?P<U>0|[1-9][0-9]{0,9})|\|S(?P<S>0|[1-9][0-9]{0,9})|<f(?P<f>12|16)|<c(?P<c>24|32)"
     r"|<[Mm]8(?:\[(?P<M>[2-9]|[1-9][0-9]{1,9})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )
+_LONG_DOUBLES = frozenset({"<f12", "<f16", "<c24", "<c32"})
 _MAX_ITEM = 2**31 - 1
 _BUILTIN_TYPES = 24  # type numbers from here on belong to other packages
 
@@ -198,10 +199,20 @@ def scalar_bytes(scalar: np.generic) -> tuple[str, bytes] | None:
     if name is None or type(scalar) is not dtype.type:
         return None
     if isinstance(scalar, np.str_):
-        return name, str(scalar).encode("utf-32-le", "surrogatepass")
+        text = str.__str__(scalar)  # NumPy's own would drop zeros at the end
+        return name, text.encode("utf-32-le", "surrogatepass")
     if isinstance(scalar, np.bytes_):
         return name, bytes(scalar)
-    return name, np.asarray(scalar, dtype=dtype.newbyteorder("<")).tobytes()
+    data = np.asarray(scalar, dtype=dtype.newbyteorder("<")).tobytes()
+    return name, _without_padding(data) if name in _LONG_DOUBLES else data
+
+
+def _without_padding(data: bytes) -> bytes:
+    # The 80 bits of a long double come with bytes of no meaning, which differ from time to time.
+    if np.finfo(np.longdouble).nmant != 63:
+        return data
+    numbers = [data] if len(data) in (12, 16) else [data[: len(data) // 2], data[len(data) // 2 :]]
+    return b"".join(number[:10].ljust(len(number), b"\0") for number in numbers)
 
 
 def scalar_from_bytes(name: str, data: bytes) -> np.generic:

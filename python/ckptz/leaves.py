@@ -12,8 +12,8 @@ from . import torch as torch_leaves
 from .dtypes import MAX_BYTES, dtype_name, shape_fits
 from .errors import UnsupportedTypeError
 from .keypath import Key
-from .plain import pack
-from .schema import SHARED, TENSOR, VALUE, Node
+from .messagepack import Node, pack
+from .schema import SHARED, TENSOR, VALUE
 
 __all__ = ["Handler", "Leaves", "refuse"]
 
@@ -48,6 +48,7 @@ class Leaves:
         self.arrays: list[NDArray[Any]] = []
         self.values: list[object] = []
         self.torch = torch_leaves.imported()
+        self._view = torch_leaves.Viewer(self.torch).view
         self._names: dict[object, str] = {}
         self._leaves: list[Any] = []  # of the tensors; keeps them alive, so that ids are unique
         self._seen: dict[int, int] = {}
@@ -87,37 +88,21 @@ class Leaves:
             self.nodes.append((key, SHARED, number))
             return
         name = self._names.get(array.dtype) or self._name(array)
-        if self._owners is not None and not self._has_new_owner(array, self._owners):
-            self._owners = None
-            for number, earlier in enumerate(self._leaves):
-                if isinstance(earlier, np.ndarray):
-                    self._same_memory(_address(earlier), number, earlier, earlier)
-        address = _address(array) if self._owners is None else 0
-        self._tensor(key, array, array, name, 0, address)
+        owners = self._owners
+        if owners is not None:
+            owner = array if array.base is None else array.base
+            number = len(self.arrays)
+            owns = type(owner) is np.ndarray and owner.base is None
+            if not owns or owners.setdefault(id(owner), number) != number:
+                self._look_up_addresses()
+        if self._owners is not None or not self._shared(key, _address(array), array, array):
+            self._append(key, array, array, name, 0)
 
-    def _has_new_owner(self, array: NDArray[Any], owners: dict[int, int]) -> bool:
-        base = array.base
-        if base is None:
-            base = array
-        elif type(base) is not np.ndarray or base.base is not None:
-            return False
-        number = len(self.arrays)
-        return owners.setdefault(id(base), number) == number
-
-    def _name(self, array: NDArray[Any]) -> str:
-        name = dtype_name(array.dtype)
-        if name is None:
-            refuse(array, f"arrays of dtype {array.dtype} are not stored")
-        self._names[array.dtype] = name
-        return name
-
-    def _same_memory(self, address: int, number: int, leaf: Any, array: NDArray[Any]) -> int:
-        """Number of the first tensor that is the same memory whole; `number` if it is the first."""
-        first = self._addresses.setdefault(address, number) if address else number
-        if first == number:
-            return number
-        self._memory.setdefault(_memory(address, self._leaves[first], self.arrays[first]), first)
-        return self._memory.setdefault(_memory(address, leaf, array), number)
+    def _look_up_addresses(self) -> None:
+        self._owners = None
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, np.ndarray):
+                self._first_with(_address(leaf), number, leaf, leaf)
 
     def torch_tensor(self, key: Key, leaf: Any) -> None:
         """Handle a torch tensor or parameter."""
@@ -126,32 +111,49 @@ class Leaves:
             self.nodes.append((key, SHARED, number))
             return
         try:
-            array, name, address = torch_leaves.to_array(self.torch, leaf)
+            array, name, address = self._view(leaf)
         except TypeError as error:
             raise UnsupportedTypeError(str(error)) from error
-        self._tensor(key, leaf, array, name, 1, address)
+        if not self._shared(key, address, leaf, array):
+            self._append(key, leaf, array, name, 1)
 
-    def _tensor(
-        self, key: Key, leaf: object, array: NDArray[Any], name: str, flavour: int, address: int
-    ) -> None:
+    def _shared(self, key: Key, address: int, leaf: Any, array: NDArray[Any]) -> bool:
+        """Append a shared node if an earlier leaf is the same memory whole."""
         number = len(self.arrays)
-        if address:
-            same = self._same_memory(address, number, leaf, array)
-            if same != number:
-                self.nodes.append((key, SHARED, same))
-                return
+        first = self._first_with(address, number, leaf, array)
+        if first == number:
+            return False
+        self.nodes.append((key, SHARED, first))
+        return True
+
+    def _first_with(self, address: int, number: int, leaf: Any, array: NDArray[Any]) -> int:
+        """Find the number of the first tensor that is the same memory whole: it may be this."""
+        first = self._addresses.setdefault(address, number) if address else number
+        if first == number:
+            return number
+        self._memory.setdefault(_memory(address, self._leaves[first], self.arrays[first]), first)
+        return self._memory.setdefault(_memory(address, leaf, array), number)
+
+    def _append(self, key: Key, leaf: Any, array: NDArray[Any], name: str, flavour: int) -> None:
         shape = array.shape
         if not 0 < array.nbytes <= MAX_BYTES and not shape_fits(shape, array.itemsize):
             raise UnsupportedTypeError(f"cannot store an array of shape {shape}: it is too large")
-        self._seen[id(leaf)] = number
+        self._seen[id(leaf)] = len(self.arrays)
         self._leaves.append(leaf)
         self.arrays.append(array)
         self.nodes.append((key, TENSOR, name, shape, flavour))
 
+    def _name(self, array: NDArray[Any]) -> str:
+        name = dtype_name(array.dtype)
+        if name is None:
+            refuse(array, f"arrays of dtype {array.dtype} are not stored")
+        self._names[array.dtype] = name
+        return name
+
 
 def _address(array: NDArray[Any]) -> int:
-    """Address of an array, 0 for one without entries."""
-    address: int = array.__array_interface__["data"][0] if array.size else 0
+    """Address of an array, 0 for one without bytes."""
+    address: int = array.__array_interface__["data"][0] if array.nbytes else 0
     return address
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from . import schema as s
 from . import torch as torch_leaves
 from .errors import FormatError
+from .messagepack import Node
 from .schema import Schema
 
 __all__ = ["tensor", "unflatten"]
@@ -92,7 +93,7 @@ class _Builder:
         """Build the next node with all below it."""
         return self._make(next(self.nodes))
 
-    def _make(self, node: s.Node) -> object:
+    def _make(self, node: Node) -> object:
         tag = node[1]
         if tag == s.TENSOR:
             leaf = tensor(*next(self.tensors), as_numpy=self.as_numpy)
@@ -111,7 +112,7 @@ class _Builder:
             return tuple.__new__(self._class(*node[3:]), children)
         return self._size(children) if tag == s.TORCH_SIZE else tuple(children)
 
-    def _mapping(self, node: s.Node) -> object:
+    def _mapping(self, node: Node) -> object:
         tag = node[1]
         made: Any = {}
         if tag == s.ORDERED_DICT:
@@ -134,10 +135,7 @@ class _Builder:
         return cls
 
     def _size(self, children: list[object]) -> object:
-        if not all(type(child) is int for child in children):
-            raise FormatError(f"a torch.Size of {children!r:.80}")
+        if not all(type(child) is int and -(2**63) <= child < 2**63 for child in children):
+            raise FormatError("a torch.Size of values that are not integers of 64 bits")
         torch = None if self.as_numpy else torch_leaves.installed()
-        try:
-            return tuple(children) if torch is None else torch.Size(children)
-        except ValueError as error:  # an integer of more than 64 bits
-            raise FormatError(f"a torch.Size of {children!r:.80}") from error
+        return tuple(children) if torch is None else torch.Size(children)

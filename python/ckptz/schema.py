@@ -13,12 +13,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.msgpack import Ext
 
 from .dtypes import layout, shape_fits
 from .errors import FormatError
 from .keypath import Key, Keys, key_fits, key_size, to_text
-from .plain import decode_values, encode_values, pack, unpack_text
+from .messagepack import Node, decode_nodes, decode_values, encode_nodes, encode_values
 
 __all__ = ["Leaf", "Schema", "TensorNode", "decode_values", "encode_values"]
 
@@ -37,15 +36,8 @@ MAX_NODES = 2**26
 MAX_PATHS = 2**30
 MAX_CLASSES = 2**12
 
-Node = tuple[Any, ...]
 # Key path of the parent and the last key; empty for the root. Leaves share their parent's path.
 Where = tuple[()] | tuple[Keys, Key]
-# Typed, so that no file makes msgspec descend further. Text that is not Unicode is rare.
-_Texts = int | str | None | tuple[int | str, ...]
-_DECODER = msgspec.msgpack.Decoder(list[tuple[_Texts, ...]])
-_Wire = int | str | Ext | None | tuple[int | str | Ext, ...]
-_EXT_DECODER = msgspec.msgpack.Decoder(list[tuple[_Wire, ...]])
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 class TensorNode(msgspec.Struct, frozen=True, gc=False):
@@ -113,17 +105,14 @@ class Schema:
     @staticmethod
     def encode(nodes: Sequence[Node]) -> bytes:
         """Encode nodes given as in the format, keys as str, int or None. Checks nothing."""
-        try:
-            return _ENCODER.encode(nodes)
-        except (UnicodeEncodeError, OverflowError):
-            return _ENCODER.encode([tuple(map(_pack_field, node)) for node in nodes])
+        return encode_nodes(nodes)
 
     @classmethod
     def parse(cls, blob: bytes) -> Schema:
         """Read and check a blob. Raises `FormatError`, which names the node, if it is not one."""
         try:
-            nodes = _decode(blob)
-        except msgspec.MsgspecError as error:
+            nodes = decode_nodes(blob)
+        except FormatError as error:
             raise FormatError(f"schema: {error}") from error
         if not 0 < len(nodes) <= MAX_NODES:
             raise FormatError(f"schema: {len(nodes)} nodes; 1 to {MAX_NODES} are allowed")
@@ -138,29 +127,6 @@ class Schema:
 
 def _keys(where: Where) -> Keys:
     return (*where[0], where[1]) if where else ()
-
-
-def _pack_field(value: object) -> object:
-    return [pack(item) for item in value] if isinstance(value, tuple) else pack(value)
-
-
-def _unpack_field(value: object) -> object:
-    if isinstance(value, tuple):
-        return tuple(map(_unpack_field, value))
-    return unpack_text(value) if isinstance(value, Ext) else value
-
-
-def _decode(blob: bytes) -> list[Node]:
-    try:
-        nodes = _DECODER.decode(blob)
-    except msgspec.ValidationError:
-        wires = _EXT_DECODER.decode(blob)
-        if _ENCODER.encode(wires) == blob:
-            return [tuple(map(_unpack_field, wire)) for wire in wires]
-    else:
-        if _ENCODER.encode(nodes) == blob:
-            return nodes  # type: ignore[return-value]
-    raise FormatError("schema: MessagePack that is not in the shortest form")
 
 
 @dataclass(slots=True)
@@ -196,7 +162,7 @@ class _Parser:
         """Check all nodes; `at` is the number of the one at hand."""
         for at, node in enumerate(self.nodes):
             self.at = at
-            tag = node[1] if len(node) > 1 else None
+            tag = node[1] if len(node) > 1 else -1
             length = _LENGTHS.get(tag)
             if len(node) != length and not (tag == TENSOR and len(node) == _TENSOR_IN_BOX):
                 raise FormatError(f"tag {tag!r:.20} in a node of length {len(node)}")

@@ -60,12 +60,15 @@ def flatten(state: object) -> FlatState:
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
     """C-contiguous, aligned, native (little-endian) array of the same shape and values.
 
-    The very same object if it is all that already, else a copy.
+    The very same object if it is all that already (of a `numpy.memmap` a view), else a copy.
     """
     flags = array.flags
-    if flags.c_contiguous and flags.aligned and array.dtype.isnative and type(array) is np.ndarray:
-        return array
-    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+        return array if type(array) is np.ndarray else array.view(np.ndarray)
+    # Not `np.array`, which takes the size 0 of an empty text for "any size".
+    copy: NDArray[Any] = np.ndarray(array.shape, array.dtype.newbyteorder("="))
+    np.copyto(copy, array)
+    return copy
 
 
 class _Walk:

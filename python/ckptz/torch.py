@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .dtypes import BUILTIN, layout, numpy_dtype
 
-__all__ = ["from_array", "imported", "installed", "to_array"]
+__all__ = ["Viewer", "from_array", "imported", "installed"]
 
 # Types for the exchange of those that NumPy itself has not.
 _VIA = {1: "uint8", 2: "int16", 4: "int32"}
@@ -34,35 +34,50 @@ def installed() -> Any | None:
         return None
 
 
-def to_array(torch: Any, tensor: Any) -> tuple[NDArray[Any], str, int]:
-    """View a dense CPU tensor as an array of the same shape and strides, without a copy.
+class Viewer:
+    """Views dense CPU tensors as arrays."""
 
-    Returns the array, the name of its dtype, and its address: 0 if it shares memory with no
-    other leaf (it is empty, or a lazy conjugate or negative, which is copied).
-    Raises `TypeError` with what the user can do about it for any other tensor.
-    """
-    name = str(tensor.dtype)[6:]  # after "torch."
-    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_nested:
-        raise TypeError(_refusal(torch, tensor))
-    if tensor.is_quantized or layout(name) is None:
-        raise TypeError(_refusal(torch, tensor))
-    try:
-        address = tensor.data_ptr()
-        if tensor.is_conj() or tensor.is_neg():
-            tensor, address = tensor.resolve_conj().resolve_neg(), 0
-        if tensor.requires_grad:
-            tensor = tensor.detach()
-        if name in BUILTIN:
-            return tensor.numpy(), name, address
-        carrier = getattr(torch, _VIA[tensor.element_size()])
-        return tensor.view(carrier).numpy().view(numpy_dtype(name)), name, address
-    except (RuntimeError, TypeError) as error:  # a tensor inside a transform such as vmap
-        raise TypeError(
-            f"cannot store a torch tensor without memory of its own: {error}"
-        ) from error
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        # By torch dtype: its name, and where NumPy lacks it an integer type and a NumPy dtype.
+        self._kinds: dict[Any, tuple[str, Any, Any]] = {}
+
+    def view(self, tensor: Any) -> tuple[NDArray[Any], str, int]:
+        """View a tensor as an array of the same shape and strides, without a copy.
+
+        Returns the array, the name of its dtype, and its address: 0 if it shares memory with no
+        other leaf (it is empty, or a lazy conjugate or negative, which is copied).
+        Raises `TypeError`, with what the user can do about it, for a tensor that is not dense,
+        not on the CPU, quantized, or of a dtype without a name.
+        """
+        try:
+            name, carrier, dtype = self._kinds.get(tensor.dtype) or self._kind(tensor)
+            if tensor.requires_grad:
+                tensor = tensor.detach()
+            if carrier is None:
+                return tensor.numpy(), name, tensor.data_ptr()
+            if tensor.is_conj() or tensor.is_neg():
+                return self._resolved(tensor)
+            return tensor.view(carrier).numpy().view(dtype), name, tensor.data_ptr()
+        except (RuntimeError, TypeError) as error:
+            if tensor.is_cpu and (tensor.is_conj() or tensor.is_neg()):
+                return self._resolved(tensor)
+            raise TypeError(_refusal(self._torch, tensor, error)) from error
+
+    def _kind(self, tensor: Any) -> tuple[str, Any, Any]:
+        name = str(tensor.dtype)[6:]  # after "torch."
+        if layout(name) is None:
+            raise TypeError("no such dtype")
+        carrier = None if name in BUILTIN else getattr(self._torch, _VIA[tensor.element_size()])
+        kind = self._kinds[tensor.dtype] = name, carrier, numpy_dtype(name)
+        return kind
+
+    def _resolved(self, tensor: Any) -> tuple[NDArray[Any], str, int]:
+        array, name, _ = self.view(tensor.resolve_conj().resolve_neg())
+        return array, name, 0
 
 
-def _refusal(torch: Any, tensor: Any) -> str:
+def _refusal(torch: Any, tensor: Any, error: Exception) -> str:
     if tensor.device.type == "meta":
         return "cannot store a torch tensor on the device meta: it has no values"
     if not tensor.is_cpu:
@@ -73,7 +88,9 @@ def _refusal(torch: Any, tensor: Any) -> str:
         return f"cannot store a torch tensor of layout {tensor.layout}; use `.to_dense()` first"
     if tensor.is_quantized:
         return "cannot store a quantized torch tensor; store its `.int_repr()` and scales"
-    return f"cannot store a torch tensor of dtype {tensor.dtype}; use `.to()` first"
+    if layout(str(tensor.dtype)[6:]) is None:
+        return f"cannot store a torch tensor of dtype {tensor.dtype}; use `.to()` first"
+    return f"cannot store a torch tensor without memory of its own ({error})"
 
 
 def from_array(torch: Any, array: NDArray[Any], name: str) -> Any:

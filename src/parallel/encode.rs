@@ -5,7 +5,7 @@ use super::links::link_record;
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::float::ElementType;
-use crate::header::{RecordHeader, chunk_count};
+use crate::header::chunk_count;
 use crate::plan::{AnyPlan, BaseRole, ChunkBase};
 use crate::record::RecordWriter;
 use crate::spec::Spec;
@@ -73,7 +73,10 @@ struct Current {
 /// Where a snapshot's encoding stands.
 pub struct SnapshotEncoder {
     links: Vec<Option<u32>>,
+    /// The record number of the first tensor.
+    first: u32,
     headers: Vec<Vec<u8>>,
+    lossy: bool,
     current: Option<Current>,
     /// Coded bytes that the caller had no room for, from this position on.
     spill: Vec<u8>,
@@ -86,10 +89,13 @@ pub struct SnapshotEncoder {
 const BATCH_BYTES: usize = 16 << 20;
 
 impl SnapshotEncoder {
-    /// `links[i]`: the tensor that tensor i is a link to, as [`find_links`](super::find_links) tells.
-    pub fn new(links: Vec<Option<u32>>) -> Self {
+    /// `links[i]`: the tensor that tensor i is a link to, as [`find_links`](super::find_links) tells. `first`: the
+    /// record number of the first tensor, where a snapshot is encoded in several goes.
+    pub fn new(links: Vec<Option<u32>>, first: u32) -> Self {
         SnapshotEncoder {
             links,
+            first,
+            lossy: false,
             headers: Vec::new(),
             current: None,
             spill: Vec::new(),
@@ -116,19 +122,20 @@ impl SnapshotEncoder {
         Ok(written)
     }
 
-    /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more; completes the links.
-    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<Vec<u8>> {
+    /// The record headers in order, and whether any record is lossy, once [`SnapshotEncoder::fill`] has written nothing more;
+    /// completes the links.
+    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<(Vec<u8>, bool)> {
         if self.headers.len() != tensors.len() || self.spilled < self.spill.len() || self.current.is_some() {
             return Err(Error::Request("the snapshot is not yet encoded"));
         }
         fenv::standard(|| self.write_links(tensors))?;
-        Ok(self.headers.concat())
+        Ok((self.headers.concat(), self.lossy))
     }
 
     fn write_links(&mut self, tensors: &mut [Tensor<'_>]) -> Result<()> {
         for target in 0..tensors.len() {
             if let Some(source) = self.links[target] {
-                let header = link_record(tensors, target, source)?;
+                let header = link_record(tensors, target, source, self.first)?;
                 header.write(tensors[target].element, &mut self.headers[target]);
             }
         }
@@ -162,8 +169,11 @@ impl SnapshotEncoder {
             let start = self.headers.len();
             let small = self.small_tensors(tensors);
             if small > 0 {
-                let headers = encode_small(&mut tensors[start..start + small], &self.links[start..], &mut slots, pool)?;
-                self.headers.extend(headers);
+                let batch = &mut tensors[start..start + small];
+                for (header, lossy) in encode_small(batch, &self.links[start..], &mut slots, pool)? {
+                    self.headers.push(header);
+                    self.lossy |= lossy;
+                }
                 return Ok(slots);
             }
             self.current = Some(Current::new(&tensors[start], pool)?);
@@ -174,7 +184,9 @@ impl SnapshotEncoder {
         if current.next == current.chunks {
             let element = tensor.element;
             if let Some(done) = self.current.take() {
-                self.headers.push(header_bytes(&done.record.finish(), element));
+                let (header, lossy) = done.finish(element);
+                self.headers.push(header);
+                self.lossy |= lossy;
             }
         }
         Ok(slots)
@@ -195,33 +207,27 @@ impl SnapshotEncoder {
     }
 }
 
-fn header_bytes(header: &RecordHeader, element: ElementType) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    header.write(element, &mut bytes);
-    bytes
-}
-
 /// Encodes tensors of one chunk at most, each into a slot of its own; links are passed over.
 fn encode_small(
     tensors: &mut [Tensor<'_>], links: &[Option<u32>], slots: &mut Vec<Vec<u8>>, pool: &Pool,
-) -> Result<Vec<Vec<u8>>> {
+) -> Result<Vec<(Vec<u8>, bool)>> {
     slots.resize_with(tensors.len(), Vec::new);
     let work = tensors.iter_mut().zip(slots.iter_mut()).zip(links).collect();
     let encode = |((tensor, slot), link): ((&mut Tensor<'_>, &mut Vec<u8>), &Option<u32>)| match link {
-        Some(_) => Ok(Vec::new()),
+        Some(_) => Ok((Vec::new(), false)),
         None => encode_one(tensor, slot),
     };
     pool.map(work, encode).into_iter().collect()
 }
 
-fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<Vec<u8>> {
+fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, bool)> {
     let serial = Pool::new(1)?;
     let mut current = Current::new(tensor, &serial)?;
     if current.chunks > 0 {
         let encoded = current.plan.encode_chunk(tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
         current.record.add(encoded);
     }
-    Ok(header_bytes(&current.record.finish(), tensor.element))
+    Ok(current.finish(tensor.element))
 }
 
 fn base_range<'a>(base: &'a mut TensorBase<'_>, range: std::ops::Range<usize>) -> ChunkBase<'a> {
@@ -242,6 +248,14 @@ impl Current {
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
         Ok(Current { plan, record, next: 0, chunks })
+    }
+
+    /// The header's bytes, and whether the record is lossy.
+    fn finish(self, element: ElementType) -> (Vec<u8>, bool) {
+        let header = self.record.finish();
+        let mut bytes = Vec::new();
+        header.write(element, &mut bytes);
+        (bytes, header.is_lossy())
     }
 
     /// Encodes the next chunks, each into a slot of its own.

@@ -151,8 +151,8 @@ pub fn round_into(from: ElementType, source: &[u8], to: ElementType, target: &mu
 }
 
 /// The header of the link from tensor `target` to `source`, whose own record is done; brings the link's base to what a
-/// reader will have.
-pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32) -> Result<RecordHeader> {
+/// reader will have. `first`: the record number of the first tensor.
+pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32, first: u32) -> Result<RecordHeader> {
     let distinct = tensors.get_disjoint_mut([target, source as usize]);
     let [linked, source_tensor] = distinct.map_err(|_| Error::Request("a link to itself or to nothing"))?;
     if let TensorBase::Previous(base) = &mut linked.base {
@@ -169,7 +169,7 @@ pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32) -> Re
     let chunks = content.chunks(linked.element.size() << linked.spec.chunk_log2);
     Ok(RecordHeader {
         base: Base::Zero,
-        kind: Kind::Link(source),
+        kind: Kind::Link(first + source),
         chunk_log2: linked.spec.chunk_log2,
         exceptions: false,
         index: chunks.map(|chunk| ChunkEntry { length: Some(0), sum: content_sum(chunk) }).collect(),

@@ -120,6 +120,7 @@ pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>)
         dict.set_item("base", header.base_name())?;
         dict.set_item("coding", header.coding().map(crate::coding::Coding::name))?;
         dict.set_item("lossy", header.is_lossy())?;
+        dict.set_item("needs_base", header.needs_base())?;
         dict.set_item("error", header.error())?;
         dict.set_item("source", header.source())?;
         dict.set_item("representatives", header.representatives())?;

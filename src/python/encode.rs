@@ -37,10 +37,13 @@ enum Borrowed<'py> {
 #[pymethods]
 impl SnapshotEncoder {
     /// `bases[i]`: the previous reconstruction, which becomes the new one, or None; with `residual` the new one, which stays.
+    /// `first`: the record number of the first tensor.
     #[new]
+    #[pyo3(signature = (targets, bases, elements, specs, residual, threads, first = 0))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>, targets: Vec<Bound<'_, Bytes>>, bases: Vec<Option<Bound<'_, Bytes>>>, elements: Vec<u16>,
-        specs: Vec<Bound<'_, Spec>>, residual: bool, threads: usize,
+        specs: Vec<Bound<'_, Spec>>, residual: bool, threads: usize, first: u32,
     ) -> PyResult<Self> {
         if targets.len() != bases.len() || targets.len() != elements.len() || targets.len() != specs.len() {
             return Err(PyValueError::new_err("lists of different lengths"));
@@ -57,7 +60,7 @@ impl SnapshotEncoder {
         let encoder = SnapshotEncoder { tensors, residual, pool: Pool::new(threads)?, encoder: Mutex::new(None) };
         let links = encoder.with_tensors(py, |tensors| find_links(tensors))?;
         if let Ok(mut slot) = encoder.encoder.lock() {
-            *slot = Some(parallel::SnapshotEncoder::new(links));
+            *slot = Some(parallel::SnapshotEncoder::new(links, first));
         }
         Ok(encoder)
     }
@@ -72,13 +75,13 @@ impl SnapshotEncoder {
         })
     }
 
-    /// The record headers, once `fill` has returned 0.
-    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let headers = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
+    /// The record headers, and whether any record is lossy, once `fill` has returned 0.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, bool)> {
+        let (headers, lossy) = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
             Some(encoder) => encoder.finish(tensors),
             None => Err(crate::Error::Request("the encoder is finished or has failed")),
         })?;
-        Ok(PyBytes::new(py, &headers))
+        Ok((PyBytes::new(py, &headers), lossy))
     }
 }
 

@@ -193,6 +193,8 @@ def test_empty_arrays_are_shared_only_if_they_are_one() -> None:
     back = round_trip([a, a, a[:]])
     assert back[0] is back[1]
     assert back[2] is not back[0]
+    memory = bytearray()
+    assert len(flatten([np.ndarray(2, "S0", memory), np.ndarray(2, "S0", memory)]).arrays) == 2
 
 
 def test_no_address_is_mistaken_when_memory_is_used_again() -> None:

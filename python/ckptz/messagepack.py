@@ -1,24 +1,75 @@
-"""Plain values as MessagePack holds them: themselves, or as extension types (format.md, 1).
+"""MessagePack as the format uses it (format.md, 1): plain values and the nodes of a schema.
 
-To pack is not yet to encode: the packed values go into a larger MessagePack array.
+What MessagePack has no type for becomes an extension type, which is msgspec's `Ext`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.msgpack import Ext
 
 from .dtypes import scalar_bytes, scalar_from_bytes
 from .errors import FormatError, UnsupportedTypeError
 
-__all__ = ["decode_values", "encode_values", "pack", "unpack", "unpack_text"]
+__all__ = ["Node", "decode_nodes", "decode_values", "encode_nodes", "encode_values", "pack"]
+
+Node = tuple[Any, ...]
 
 _INTEGER, _COMPLEX, _TEXT, _SCALAR = 1, 2, 3, 4
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
+
+_ENCODER = msgspec.msgpack.Encoder()
+# Typed, so that no file makes msgspec descend further than this.
+_Field = int | str | None | tuple[int | str, ...]
+_DECODER = msgspec.msgpack.Decoder(list[tuple[_Field, ...]])
+_ExtField = int | str | Ext | None | tuple[int | str | Ext, ...]
+_EXT_DECODER = msgspec.msgpack.Decoder(list[tuple[_ExtField, ...]])
+
+
+def encode_nodes(nodes: Sequence[Node]) -> bytes:
+    """Encode nodes; their fields are str, int, None, or tuples of str and int."""
+    try:
+        return _ENCODER.encode(nodes)
+    except UnicodeEncodeError:
+        return _ENCODER.encode([tuple(map(_pack_field, node)) for node in nodes])
+
+
+def decode_nodes(blob: bytes) -> list[Node]:
+    """Inverse of `encode_nodes`. Raises `FormatError` for what that does not write."""
+    try:
+        return _canonical(_DECODER, blob)
+    except FormatError as error:
+        if not isinstance(error.__cause__, msgspec.ValidationError):
+            raise
+    # Some text may not be valid Unicode, which is rare.
+    nodes = _canonical(_EXT_DECODER, blob)
+    return [tuple(map(_unpack_field, node)) for node in nodes]
+
+
+def _canonical(decoder: msgspec.msgpack.Decoder[Any], blob: bytes) -> list[Node]:
+    try:
+        nodes: list[Node] = decoder.decode(blob)
+    except (msgspec.MsgspecError, ValueError) as error:  # the latter: text that is not UTF-8
+        raise FormatError(str(error)) from error
+    if _ENCODER.encode(nodes) != blob:
+        raise FormatError("MessagePack that is not in the shortest form")
+    return nodes
+
+
+def _pack_field(value: object) -> object:
+    return [pack(item) for item in value] if isinstance(value, tuple) else pack(value)
+
+
+def _unpack_field(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_unpack_field, value))
+    return _unpack_text(value) if isinstance(value, Ext) else value
 
 
 def encode_values(values: Iterable[object]) -> list[object]:
@@ -43,7 +94,7 @@ def decode_values(packed: Iterable[object]) -> list[object]:
     values: list[object] = []
     for number, value in enumerate(packed):
         try:
-            values.append(unpack(value))
+            values.append(_unpack(value))
         except FormatError as error:
             raise FormatError(f"value {number}: {error}") from error
     return values
@@ -92,7 +143,7 @@ def _pack_scalar(value: np.generic) -> object:
     return Ext(_SCALAR, bytes([len(name)]) + name + parts[1])
 
 
-def unpack(packed: object) -> object:
+def _unpack(packed: object) -> object:
     """Inverse of `pack`."""
     kind = type(packed)
     if kind in _AS_THEY_ARE or kind is int or kind is str:
@@ -114,10 +165,10 @@ def unpack(packed: object) -> object:
         if _SMALLEST <= value <= _LARGEST or _pack_integer(value) != packed:
             raise FormatError("integer in more bytes than it needs")
         return value
-    return unpack_text(packed)
+    return _unpack_text(packed)
 
 
-def unpack_text(packed: Ext) -> str:
+def _unpack_text(packed: Ext) -> str:
     """Text that is not valid Unicode. Raises `FormatError` for other extension types."""
     if packed.code != _TEXT:
         raise FormatError(f"unknown extension type {packed.code}")

@@ -1,0 +1,97 @@
+"""The compiled core of ckptz. Private: `ckptz.codec` is its only user."""
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+Bytes = NDArray[np.uint8]
+
+class RecordError(Exception):
+    """Damaged bytes: message, whether it is a checksum, layer, tensor, chunk, offset."""
+
+    args: tuple[str, bool, int | None, int | None, int | None, int]
+
+class Spec:
+    @staticmethod
+    def exact(*, links: bool, chunk_log2: int) -> Spec: ...
+    @staticmethod
+    def lossy(
+        *,
+        levels: int | None,
+        bits: int | None,
+        non_negative_levels: int | None,
+        domain: str,
+        representative: str,
+        refinement: int,
+        base: str,
+        coding: str,
+        exact_fallback: bool,
+        least_elements: int,
+        links: bool,
+        chunk_log2: int,
+    ) -> Spec: ...
+
+class SnapshotEncoder:
+    def __new__(
+        cls,
+        targets: list[Bytes],
+        bases: list[Bytes | None],
+        elements: list[int],
+        specs: list[Spec],
+        residual: bool,
+        threads: int,
+        first: int = 0,
+    ) -> SnapshotEncoder: ...
+    def fill(self, out: Bytes) -> int: ...
+    def finish(self) -> tuple[bytes, bool]: ...
+
+class Window:
+    @property
+    def segments(self) -> list[tuple[int, int, int]]: ...
+
+class Chain:
+    def __new__(
+        cls, shapes: list[tuple[int, int]], layers: list[tuple[bytes, list[int]]]
+    ) -> Chain: ...
+    def payload_bytes(self) -> list[int]: ...
+    def windows(self, selections: list[tuple[int, int, int]], budget: int) -> list[Window]: ...
+    def decode(
+        self,
+        window: Window,
+        stored: list[Bytes],
+        outputs: list[tuple[int, int, int, Bytes]],
+        threads: int,
+    ) -> None: ...
+
+class Description(TypedDict):
+    kind: str
+    base: str
+    coding: str | None
+    lossy: bool
+    needs_base: bool
+    error: float
+    source: int | None
+    representatives: list[float] | None
+    code_lengths: list[int] | None
+    header_bytes: int
+    table_bytes: int
+    payload_bytes: int
+
+def describe(headers: bytes, shapes: list[tuple[int, int]]) -> list[Description]: ...
+def decode_record(
+    header: bytes, element: int, payload: Bytes, content: Bytes, threads: int
+) -> None: ...
+
+class Crc:
+    def __new__(cls) -> Crc: ...
+    def update(self, bytes: bytes | Bytes) -> None: ...
+    @property
+    def value(self) -> int: ...
+
+def digest(parts: list[bytes]) -> bytes: ...
+def content_sum(bytes: bytes) -> int: ...
+def compress(bytes: bytes) -> bytes: ...
+def decompress(bytes: bytes, length: int) -> bytes: ...

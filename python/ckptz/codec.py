@@ -1,0 +1,256 @@
+"""The compiled core, for the rest of the package, and arrays coded without a store.
+
+`encode` and `decode` turn one array into bytes and back. Everything else here is for the package
+itself: no other module touches the compiled one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
+from ._core import Chain, Crc, RecordError, SnapshotEncoder, Spec, Window
+from .dtypes import dtype_name, layout, numpy_dtype, shape_fits
+from .errors import ChecksumError, FormatError, UnsupportedTypeError
+from .policy import DEFAULT_LEVELS, Policy, Rule, is_batch_statistic
+from .state import contiguous
+
+__all__ = ["decode", "encode"]
+
+Bytes = NDArray[np.uint8]
+
+__version__: str = _core.__version__
+compress = _core.compress
+decompress = _core.decompress
+describe = _core.describe
+digest = _core.digest
+
+_ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
+_OPAQUE = 16
+_LARGEST_OPAQUE = 255
+
+_MAGIC = b"CKA\x01"
+_END = struct.Struct("<IQ")
+
+
+def default_threads(threads: int | None = None) -> int:
+    """Return how many threads to use: as told, or `CKPTZ_NUM_THREADS`, or the usable cores."""
+    if threads is None:
+        text = os.environ.get("CKPTZ_NUM_THREADS", "")
+        threads = int(text) if text.isascii() and text.isdecimal() else len(os.sched_getaffinity(0))
+    if not 1 <= threads <= 1024:
+        raise ValueError(f"threads={threads} is not from 1 to 1024")
+    return threads
+
+
+def element_number(element_type: str, itemsize: int) -> int:
+    """Return the core's number for an element type of the format."""
+    if element_type == "bytes":
+        # Items too long for the core are cut into bytes: only transposing would tell a difference.
+        return _OPAQUE + (itemsize if 1 <= itemsize <= _LARGEST_OPAQUE else 1)
+    return _ELEMENTS[element_type]
+
+
+def element_count(element: int, nbytes: int) -> int:
+    """Return how many elements of this type a tensor of `nbytes` has."""
+    size = (2, 2, 4, 8)[element] if element < _OPAQUE else element - _OPAQUE
+    return nbytes // size
+
+
+@lru_cache(maxsize=4096)
+def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
+    """Return what a rule asks of the core; `small`: no dimensions, or a type that is never lossy."""
+    if rule is None or rule.mode == "exact":
+        return Spec.exact(links=True, chunk_log2=16)
+    if rule.mode == "paper":
+        return _paper_spec(rule)
+    if small or (batch_statistic and rule.mode == "auto"):
+        return Spec.exact(links=True, chunk_log2=16)
+    ordered = rule.domain == "ordered" and rule.levels is not None
+    return Spec.lossy(
+        levels=rule.levels or DEFAULT_LEVELS,
+        bits=None,
+        non_negative_levels=rule.levels if ordered else rule.non_negative_levels,
+        domain=rule.domain,
+        representative=rule.representative,
+        refinement=rule.refinement,
+        base="auto",
+        coding=rule.coding,
+        exact_fallback=True,
+        least_elements=16,
+        links=True,
+        chunk_log2=16,
+    )
+
+
+def _paper_spec(rule: Rule) -> Spec:
+    return Spec.lossy(
+        levels=None,
+        bits=rule.bits or 3,
+        non_negative_levels=None,
+        domain="value" if rule.domain == "auto" else rule.domain,
+        representative=rule.representative,
+        refinement=rule.refinement,
+        base="previous",
+        coding=rule.coding,
+        exact_fallback=False,
+        least_elements=0,
+        links=False,
+        chunk_log2=16,
+    )
+
+
+def spec_for(rule: Rule | None, path: str, dtype: str, shape: tuple[int, ...]) -> Spec:
+    """Return the spec of one tensor under the rule that matches it."""
+    known = layout(dtype)
+    never_lossy = known is None or known.element_type == "bytes" or known.per_entry > 1
+    if never_lossy:
+        rule = None
+    return spec_of(rule, not shape, is_batch_statistic(path))
+
+
+def as_bytes(array: NDArray[Any]) -> Bytes:
+    """View a C-contiguous array as a run of bytes, without a copy."""
+    if array.nbytes == 0:
+        return np.empty(0, np.uint8)
+    flat: Bytes = array.reshape(-1).view(np.uint8)
+    return flat
+
+
+def encode(
+    target: NDArray[Any],
+    base: NDArray[Any] | None,
+    rule: Rule | Policy | str = "lossy",
+    *,
+    out: Bytes | memoryview | bytearray | None = None,
+    threads: int | None = None,
+) -> bytes | memoryview:
+    """Code an array against a base, which becomes what `decode` will give.
+
+    target: any array that a state may hold. base: C-contiguous, writable, of the same dtype and
+    shape, updated in place; None codes exactly. rule: a rule, a policy or its name. out: a
+    writable buffer that is filled and of which the used part is returned as a memoryview, instead
+    of new bytes. Raises `ValueError` where base or out do not fit, `UnsupportedTypeError` for a
+    dtype that is not stored.
+    """
+    target = contiguous(np.asarray(target))
+    name = dtype_name(target.dtype)
+    if name is None:
+        raise UnsupportedTypeError(f"an array of dtype {target.dtype} is not stored")
+    if base is not None:
+        _check_base(base, target.dtype, target.shape, "encode")
+    found = Policy.of(rule)
+    number = found.match("array")
+    spec = spec_for(None if number is None else found.rules[number], "array", name, target.shape)
+    known = layout(name)
+    element = element_number(known.element_type if known else "bytes", target.dtype.itemsize)
+    bases = [None if base is None else as_bytes(base)]
+    encoder = SnapshotEncoder(
+        [as_bytes(target)], bases, [element], [spec], False, default_threads(threads)
+    )
+    room = _room(target.nbytes, out)
+    length = _fill(encoder, room, len(_MAGIC), given=out is not None)
+    meta = msgspec.msgpack.encode([name, list(target.shape), encoder.finish()[0]])
+    end = length + len(meta) + _END.size
+    if end > room.size:
+        if out is not None:
+            raise ValueError(f"out has {room.size} bytes, {end} are needed")
+        room = np.resize(room, end)
+    room[: len(_MAGIC)] = np.frombuffer(_MAGIC, np.uint8)
+    room[length : length + len(meta)] = np.frombuffer(meta, np.uint8)
+    crc = Crc()
+    crc.update(room[: length + len(meta)])
+    room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), crc.value), np.uint8)
+    return memoryview(room)[:end] if out is not None else room[:end].tobytes()
+
+
+def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
+    if out is None:
+        return np.empty(nbytes + nbytes // 8 + 4096, np.uint8)
+    room = np.frombuffer(out, np.uint8)
+    if not room.flags.writeable:
+        raise ValueError("out is read-only")
+    return room
+
+
+def _fill(encoder: SnapshotEncoder, room: Bytes, length: int, *, given: bool) -> int:
+    while True:
+        written = encoder.fill(room[length:]) if length < room.size else 0
+        length += written
+        if written == 0:
+            break
+    if length == room.size:
+        spill = np.empty(1, np.uint8)
+        if encoder.fill(spill):
+            raise ValueError(f"{'out' if given else 'the buffer'} is too small")
+    return length
+
+
+def _check_base(
+    base: object, dtype: np.dtype[Any], shape: tuple[int, ...], verb: str
+) -> None:
+    if not isinstance(base, np.ndarray) or base.dtype != dtype or base.shape != shape:
+        raise ValueError(f"{verb}: the base must be an array of dtype {dtype} and shape {shape}")
+    flags = base.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable and base.dtype.isnative):
+        raise ValueError(f"{verb}: the base must be C-contiguous, aligned and writable")
+
+
+def decode(
+    data: bytes | bytearray | memoryview | Bytes,
+    base: NDArray[Any] | None = None,
+    *,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Return the array that `encode` coded: `base`, changed in place, or a new one without.
+
+    base: as it was before `encode` (if that had one), C-contiguous and writable. Raises
+    `ValueError` where a base is needed or does not fit, `FormatError` for damaged bytes (the base
+    is then untouched), `ChecksumError` for another base than the writer had (its content is then
+    lost).
+    """
+    raw = np.frombuffer(data, np.uint8)
+    name, shape, header, payload = _parse(raw)
+    known = layout(name)
+    if known is None or not shape_fits(shape, known.itemsize):
+        raise FormatError(f"array: unknown dtype {name!r:.40} or impossible shape")
+    dtype = numpy_dtype(name)
+    element = element_number(known.element_type, known.itemsize)
+    try:
+        nbytes = int(np.prod(shape, dtype=object)) * known.itemsize
+        described = describe(header, [(element, element_count(element, nbytes))])[0]
+        if base is None and described["needs_base"]:
+            raise ValueError("decode: this array was coded against a base, which must be given")
+        if base is None:
+            base = np.empty(shape, dtype)
+        _check_base(base, dtype, shape, "decode")
+        _core.decode_record(header, element, payload, as_bytes(base), default_threads(threads))
+    except RecordError as error:
+        kind = ChecksumError if error.args[1] else FormatError
+        raise kind(f"array: {error.args[0]}") from None
+    return base
+
+
+def _parse(raw: Bytes) -> tuple[str, tuple[int, ...], bytes, Bytes]:
+    end = raw.size - _END.size
+    if end < len(_MAGIC) or raw[: len(_MAGIC)].tobytes() != _MAGIC:
+        raise FormatError("array: offset 0: not a coded array")
+    length, crc = _END.unpack(raw[end:].tobytes())
+    found = Crc()
+    found.update(raw[:end])
+    if found.value != crc or length > end - len(_MAGIC):
+        raise ChecksumError("array: the bytes do not match their checksum")
+    try:
+        meta = msgspec.msgpack.decode(
+            raw[end - length : end].tobytes(), type=tuple[str, tuple[int, ...], bytes]
+        )
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise FormatError(f"array: {error}") from error
+    return (*meta, raw[len(_MAGIC) : end - length])

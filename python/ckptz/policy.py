@@ -1,0 +1,176 @@
+"""Policies: which tensors are coded lossily, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import FormatError, PolicyError
+from .keypath import glob
+
+__all__ = ["Policy", "Rule", "is_batch_statistic"]
+
+Mode = Literal["auto", "lossy", "exact", "paper"]
+
+DEFAULT_LEVELS = 3
+
+_BATCH_STATISTICS = re.compile(r"running_mean|running_var|batch_stats")
+_CHOICES = {
+    "mode": ("auto", "lossy", "exact", "paper"),
+    "domain": ("auto", "value", "ordered"),
+    "representative": ("mean", "midrange"),
+    "coding": ("auto", "plain"),
+}
+
+
+def is_batch_statistic(path: str) -> bool:
+    """Whether a key path is named like batch statistics, which lossy coding harms at once."""
+    return _BATCH_STATISTICS.search(path) is not None
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How the tensors whose key path matches `pattern` are coded.
+
+    mode: "auto" is what the default policy does; "lossy" is the same without a look at names;
+    "exact" bit for bit; "paper" the rule of the LC-Checkpoint paper with `bits`. Whatever the
+    mode, what is not float16, bfloat16, float32 or float64 is exact, and so is (but for "paper")
+    a tensor without dimensions, with fewer than 16 entries, or no smaller when coded lossily.
+    """
+
+    pattern: str = "*"
+    """Matched against the whole key path as in `fnmatch.fnmatchcase`; `*` matches `/` too."""
+    mode: Mode = "auto"
+    levels: int | None = None
+    """How many of the largest exponents are kept, 1 to 7 (None: 3)."""
+    domain: Literal["auto", "value", "ordered"] = "auto"
+    """Deltas of values or of ordered bits; "auto": ordered bits where no sign bit is set."""
+    representative: Literal["mean", "midrange"] = "mean"
+    """What stands for a bucket."""
+    refinement: int = 0
+    """Raw bits added to each kept entry, 0 to 23."""
+    coding: Literal["auto", "plain"] = "auto"
+    """How symbols are written: the cheapest way, or a Huffman code alone as in the paper."""
+    bits: int | None = None
+    """Mode "paper" only: 2^bits - 1 buckets are kept, 1 to 4 (None: 3)."""
+
+    def __post_init__(self) -> None:
+        """Raise `PolicyError` for a value out of range."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(map(repr, choices))
+                raise PolicyError(f"{name}={getattr(self, name)!r} is not one of {known}")
+        if not isinstance(self.pattern, str):
+            raise PolicyError(f"pattern={self.pattern!r} is not text")
+        _check_range("levels", self.levels, 1, 7)
+        _check_range("refinement", self.refinement, 0, 23)
+        _check_range("bits", self.bits, 1, 4)
+        if (self.mode == "paper") < (self.bits is not None):
+            raise PolicyError(f"bits={self.bits} is for mode='paper'; use levels")
+        if self.levels is not None and self.mode in ("paper", "exact"):
+            raise PolicyError(f"levels={self.levels} is not for mode={self.mode!r}")
+
+    @property
+    def non_negative_levels(self) -> int:
+        """Levels on ordered bits where "auto" takes them: they span wide octaves, so one fewer."""
+        levels = self.levels or DEFAULT_LEVELS
+        return min(levels, max(2, levels - 1))
+
+
+def _check_range(name: str, value: object, low: int, high: int) -> None:
+    if value is None and name != "refinement":
+        return
+    if type(value) is not int or not low <= value <= high:
+        raise PolicyError(f"{name}={value!r} is not an integer from {low} to {high}")
+
+
+class Policy:
+    """An ordered list of rules; the first that matches a tensor counts, none: it is exact."""
+
+    __slots__ = ("_matchers", "rules")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        """Make a policy of `rules`. Raises `PolicyError` if there are none or one is no rule."""
+        self.rules: tuple[Rule, ...] = tuple(rules)
+        for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise PolicyError(f"{rule!r} is not a ckptz.Rule")
+        if not self.rules:
+            raise PolicyError("a policy needs at least one rule")
+        self._matchers = [glob(rule.pattern) for rule in self.rules]
+
+    @classmethod
+    def lossy(cls, levels: int = DEFAULT_LEVELS) -> Policy:
+        """Lossy where that does no harm, by content and name: the default."""
+        return cls([Rule("*", mode="auto", levels=levels)])
+
+    @classmethod
+    def exact(cls) -> Policy:
+        """Everything bit for bit."""
+        return cls([Rule("*", mode="exact")])
+
+    @classmethod
+    def paper(
+        cls,
+        bits: int = 3,
+        representative: Literal["midrange", "mean"] = "midrange",
+        coding: Literal["plain", "auto"] = "plain",
+    ) -> Policy:
+        """Return the rule of the LC-Checkpoint paper for every float tensor of any size.
+
+        `representative="mean"` and `coding="auto"` are for comparison.
+        """
+        rule = Rule("*", mode="paper", bits=bits, representative=representative, coding=coding)
+        return cls([rule])
+
+    @classmethod
+    def of(cls, policy: Policy | str | Rule | Sequence[Rule]) -> Policy:
+        """Return the policy that a user means: a policy, rules, or the strings.
+
+        The strings are "lossy", "exact" and "paper", and with a number "lossy:2", "paper:3".
+        """
+        if isinstance(policy, Policy):
+            return policy
+        if isinstance(policy, Rule):
+            return cls([policy])
+        if not isinstance(policy, str):
+            return cls(policy)
+        name, colon, number = policy.partition(":")
+        digits = number.isascii() and number.isdecimal()
+        if name == "exact" and not colon:
+            return cls.exact()
+        if name in ("lossy", "paper") and (digits or not colon):
+            count = int(number) if colon else 3
+            return cls.lossy(count) if name == "lossy" else cls.paper(count)
+        known = "'lossy', 'lossy:LEVELS', 'exact', 'paper', 'paper:BITS'"
+        raise PolicyError(f"unknown policy {policy!r}; known are {known}")
+
+    def match(self, path: str) -> int | None:
+        """Return the number of the first rule that matches a key path."""
+        for number, matches in enumerate(self._matchers):
+            if matches(path):
+                return number
+        return None
+
+    def to_builtins(self) -> list[Any]:
+        """Return the policy as plain lists, for a file."""
+        return [msgspec.to_builtins(rule) for rule in self.rules]
+
+    @classmethod
+    def from_builtins(cls, rules: object) -> Policy:
+        """Return the policy from `to_builtins`. Raises `FormatError` if it is none."""
+        try:
+            return cls(msgspec.convert(rules, list[Rule]))
+        except (msgspec.ValidationError, PolicyError) as error:
+            raise FormatError(f"policy: {error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.rules == other.rules
+
+    def __hash__(self) -> int:
+        return hash(self.rules)
+
+    def __repr__(self) -> str:
+        return f"Policy([{', '.join(map(repr, self.rules))}])"
