@@ -203,7 +203,7 @@ fn restore(
             .zip(selections)
             .map(|(bytes, selection)| Output { selection: selection.clone(), bytes: bytes.get_mut() })
             .collect();
-        chain.decode(&window, &stored, &mut places, &pool)?;
+        chain.decode(&window, &stored, &mut places, budget.is_multiple_of(2), &pool)?;
     }
     Ok(outputs)
 }

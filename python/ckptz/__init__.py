@@ -1,1 +1,55 @@
-"""Saves a training run as a stream of small lossy deltas and brings any snapshot back fast."""
+"""ckptz saves a training run as a stream of small lossy deltas.
+
+Any snapshot comes back fast, the newest one bit for bit. `CheckpointManager` is the main
+entrance; `save_file` and `load_file` keep one state in one file.
+"""
+
+from . import codec
+from .errors import (
+    BoundError,
+    ChecksumError,
+    CkptzError,
+    CkptzWarning,
+    FormatError,
+    MissingSnapshotError,
+    PolicyError,
+    StepExistsError,
+    StepOrderError,
+    StoreLockedError,
+    UnsupportedTypeError,
+)
+from .manager import CheckpointManager
+from .policy import Policy, Rule
+from .single import load_file, safe_open, save_file
+from .stats import SnapshotStats, TensorStats
+from .verify import Problem, VerifyReport
+from .view import Snapshot, TensorView
+
+__version__ = codec.__version__
+
+__all__ = [
+    "BoundError",
+    "CheckpointManager",
+    "ChecksumError",
+    "CkptzError",
+    "CkptzWarning",
+    "FormatError",
+    "MissingSnapshotError",
+    "Policy",
+    "PolicyError",
+    "Problem",
+    "Rule",
+    "Snapshot",
+    "SnapshotStats",
+    "StepExistsError",
+    "StepOrderError",
+    "StoreLockedError",
+    "TensorStats",
+    "TensorView",
+    "UnsupportedTypeError",
+    "VerifyReport",
+    "codec",
+    "load_file",
+    "safe_open",
+    "save_file",
+]

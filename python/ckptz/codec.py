@@ -16,7 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._core import Chain, Crc, RecordError, SnapshotEncoder, Spec, Window
+from ._core import Chain as Chain
+from ._core import Crc as Crc
+from ._core import RecordError as RecordError
+from ._core import SnapshotEncoder as SnapshotEncoder
+from ._core import Spec as Spec
 from .dtypes import dtype_name, layout, numpy_dtype, shape_fits
 from .errors import ChecksumError, FormatError, UnsupportedTypeError
 from .policy import DEFAULT_LEVELS, Policy, Rule, is_batch_statistic
@@ -66,7 +70,7 @@ def element_count(element: int, nbytes: int) -> int:
 
 @lru_cache(maxsize=4096)
 def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
-    """Return what a rule asks of the core; `small`: no dimensions, or a type that is never lossy."""
+    """Return what a rule asks of the core; `small`: a tensor without dimensions."""
     if rule is None or rule.mode == "exact":
         return Spec.exact(links=True, chunk_log2=16)
     if rule.mode == "paper":
@@ -124,6 +128,11 @@ def as_bytes(array: NDArray[Any]) -> Bytes:
     return flat
 
 
+def empty_bytes(size: int) -> Bytes:
+    """Return fresh memory, aligned for every element type."""
+    return np.empty(-(-size // 16), np.complex128).view(np.uint8)[:size]
+
+
 def encode(
     target: NDArray[Any],
     base: NDArray[Any] | None,
@@ -168,7 +177,7 @@ def encode(
     crc = Crc()
     crc.update(room[: length + len(meta)])
     room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), crc.value), np.uint8)
-    return memoryview(room)[:end] if out is not None else room[:end].tobytes()
+    return room.data[:end] if out is not None else room[:end].tobytes()
 
 
 def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
@@ -193,9 +202,7 @@ def _fill(encoder: SnapshotEncoder, room: Bytes, length: int, *, given: bool) ->
     return length
 
 
-def _check_base(
-    base: object, dtype: np.dtype[Any], shape: tuple[int, ...], verb: str
-) -> None:
+def _check_base(base: object, dtype: np.dtype[Any], shape: tuple[int, ...], verb: str) -> None:
     if not isinstance(base, np.ndarray) or base.dtype != dtype or base.shape != shape:
         raise ValueError(f"{verb}: the base must be an array of dtype {dtype} and shape {shape}")
     flags = base.flags

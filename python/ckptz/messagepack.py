@@ -72,12 +72,12 @@ def _unpack_field(value: object) -> object:
     return _unpack_text(value) if isinstance(value, Ext) else value
 
 
-def encode_values(values: Iterable[object]) -> list[object]:
+def encode_values(values: Iterable[object]) -> list[Any]:
     """Pack plain values for MessagePack. A bytearray becomes bytes.
 
     Raises `UnsupportedTypeError`, which names the value's number, for any other type.
     """
-    packed: list[object] = []
+    packed: list[Any] = []
     for number, value in enumerate(values):
         try:
             packed.append(pack(value))

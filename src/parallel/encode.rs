@@ -4,7 +4,7 @@ use super::Pool;
 use super::links::link_record;
 use crate::error::{Error, Result};
 use crate::fenv;
-use crate::float::ElementType;
+use crate::float::{Element, ElementType};
 use crate::header::chunk_count;
 use crate::plan::{AnyPlan, BaseRole, ChunkBase};
 use crate::record::RecordWriter;
@@ -68,6 +68,7 @@ struct Current {
     record: RecordWriter,
     next: usize,
     chunks: usize,
+    finite: bool,
 }
 
 /// Where a snapshot's encoding stands.
@@ -76,13 +77,29 @@ pub struct SnapshotEncoder {
     /// The record number of the first tensor.
     first: u32,
     headers: Vec<Vec<u8>>,
-    lossy: bool,
+    summary: Summary,
     current: Option<Current>,
     /// Coded bytes that the caller had no room for, from this position on.
     spill: Vec<u8>,
     spilled: usize,
     /// Buffers for coded chunks.
     slots: Vec<Vec<u8>>,
+}
+
+/// What is true of a snapshot as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Whether any record is lossy.
+    pub lossy: bool,
+    /// Whether every entry of every float tensor is finite.
+    pub finite: bool,
+}
+
+impl Summary {
+    fn add(&mut self, other: Summary) {
+        self.lossy |= other.lossy;
+        self.finite &= other.finite;
+    }
 }
 
 /// Original bytes that are worked on at once, at most (or one chunk).
@@ -95,7 +112,7 @@ impl SnapshotEncoder {
         SnapshotEncoder {
             links,
             first,
-            lossy: false,
+            summary: Summary { lossy: false, finite: true },
             headers: Vec::new(),
             current: None,
             spill: Vec::new(),
@@ -122,14 +139,13 @@ impl SnapshotEncoder {
         Ok(written)
     }
 
-    /// The record headers in order, and whether any record is lossy, once [`SnapshotEncoder::fill`] has written nothing more;
-    /// completes the links.
-    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<(Vec<u8>, bool)> {
+    /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more; completes the links.
+    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<(Vec<u8>, Summary)> {
         if self.headers.len() != tensors.len() || self.spilled < self.spill.len() || self.current.is_some() {
             return Err(Error::Request("the snapshot is not yet encoded"));
         }
         fenv::standard(|| self.write_links(tensors))?;
-        Ok((self.headers.concat(), self.lossy))
+        Ok((self.headers.concat(), self.summary))
     }
 
     fn write_links(&mut self, tensors: &mut [Tensor<'_>]) -> Result<()> {
@@ -170,9 +186,9 @@ impl SnapshotEncoder {
             let small = self.small_tensors(tensors);
             if small > 0 {
                 let batch = &mut tensors[start..start + small];
-                for (header, lossy) in encode_small(batch, &self.links[start..], &mut slots, pool)? {
+                for (header, summary) in encode_small(batch, &self.links[start..], &mut slots, pool)? {
                     self.headers.push(header);
-                    self.lossy |= lossy;
+                    self.summary.add(summary);
                 }
                 return Ok(slots);
             }
@@ -184,9 +200,9 @@ impl SnapshotEncoder {
         if current.next == current.chunks {
             let element = tensor.element;
             if let Some(done) = self.current.take() {
-                let (header, lossy) = done.finish(element);
+                let (header, summary) = done.finish(element);
                 self.headers.push(header);
-                self.lossy |= lossy;
+                self.summary.add(summary);
             }
         }
         Ok(slots)
@@ -210,17 +226,18 @@ impl SnapshotEncoder {
 /// Encodes tensors of one chunk at most, each into a slot of its own; links are passed over.
 fn encode_small(
     tensors: &mut [Tensor<'_>], links: &[Option<u32>], slots: &mut Vec<Vec<u8>>, pool: &Pool,
-) -> Result<Vec<(Vec<u8>, bool)>> {
+) -> Result<Vec<(Vec<u8>, Summary)>> {
     slots.resize_with(tensors.len(), Vec::new);
     let work = tensors.iter_mut().zip(slots.iter_mut()).zip(links).collect();
     let encode = |((tensor, slot), link): ((&mut Tensor<'_>, &mut Vec<u8>), &Option<u32>)| match link {
-        Some(_) => Ok((Vec::new(), false)),
+        // A link's source tells whether it is finite.
+        Some(_) => Ok((Vec::new(), Summary { lossy: false, finite: true })),
         None => encode_one(tensor, slot),
     };
     pool.map(work, encode).into_iter().collect()
 }
 
-fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, bool)> {
+fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, Summary)> {
     let serial = Pool::new(1)?;
     let mut current = Current::new(tensor, &serial)?;
     if current.chunks > 0 {
@@ -247,15 +264,16 @@ impl Current {
         let plan = AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), pool)?;
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
-        Ok(Current { plan, record, next: 0, chunks })
+        let finite = all_finite(tensor, pool)?;
+        Ok(Current { plan, record, next: 0, chunks, finite })
     }
 
-    /// The header's bytes, and whether the record is lossy.
-    fn finish(self, element: ElementType) -> (Vec<u8>, bool) {
+    /// The header's bytes, and what is true of the record.
+    fn finish(self, element: ElementType) -> (Vec<u8>, Summary) {
         let header = self.record.finish();
         let mut bytes = Vec::new();
         header.write(element, &mut bytes);
-        (bytes, header.is_lossy())
+        (bytes, Summary { lossy: header.is_lossy(), finite: self.finite })
     }
 
     /// Encodes the next chunks, each into a slot of its own.
@@ -291,4 +309,14 @@ fn base_chunks<'a>(
         ChunkBase::Previous(base) => base.chunks_mut(chunk_bytes).map(ChunkBase::Previous).collect(),
         ChunkBase::Own(base) => base.chunks(chunk_bytes).map(ChunkBase::Own).collect(),
     }
+}
+
+/// Whether every entry of a tensor is finite; true of what are no floats.
+fn all_finite(tensor: &Tensor<'_>, pool: &Pool) -> Result<bool> {
+    with_element_type!(tensor.element, E => {
+        let pieces = elements::<E>(tensor.target)?.chunks(1 << 16).collect();
+        // Without leaving a piece early, so that the loop is vectorised.
+        let finite = |piece: &[E]| piece.iter().fold(true, |finite, element| finite & element.finite());
+        Ok(pool.map(pieces, finite).into_iter().all(|finite| finite))
+    }, _size => Ok(true))
 }

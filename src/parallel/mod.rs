@@ -6,7 +6,7 @@ mod pool;
 mod restore;
 mod single;
 
-pub use encode::{SnapshotEncoder, Tensor, TensorBase};
+pub use encode::{SnapshotEncoder, Summary, Tensor, TensorBase};
 pub use links::find_links;
 pub use pool::Pool;
 pub use single::decode_record;

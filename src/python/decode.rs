@@ -52,6 +52,11 @@ impl Chain {
         self.0.layers().iter().map(Layer::payload_bytes).collect()
     }
 
+    /// Where a chunk starts in its layer's payload.
+    fn chunk_offset(&self, layer: usize, tensor: usize, chunk: usize) -> Option<u64> {
+        self.0.chunk_offset(layer, tensor, chunk)
+    }
+
     /// Cuts the restore of (tensor, first element, element after the last) into windows of about `budget` bytes.
     fn windows(&self, py: Python<'_>, selections: Vec<(usize, usize, usize)>, budget: usize) -> PyResult<Vec<Window>> {
         let selections = selections.into_iter().map(|(t, start, end)| self.selection(t, start, end));
@@ -60,9 +65,11 @@ impl Chain {
         Ok(py.detach(|| guarded(cut))?.into_iter().map(Window).collect())
     }
 
-    /// Decodes a window from the bytes of its segments into what it covers of the outputs.
+    /// Decodes a window from the bytes of its segments into what it covers of the outputs. `check_each`: checks every record,
+    /// not only the last.
     fn decode(
         &self, py: Python<'_>, window: &Window, stored: Vec<Bound<'_, Bytes>>, outputs: Vec<Wanted<'_>>, threads: usize,
+        check_each: bool,
     ) -> PyResult<()> {
         let stored = stored.iter().map(readable).collect::<PyResult<Vec<_>>>()?;
         let stored = stored.iter().map(|s| Ok(s.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
@@ -75,7 +82,7 @@ impl Chain {
             outputs.push(Output { selection: selection.clone(), bytes: bytes.as_slice_mut()? });
         }
         let pool = Pool::new(threads)?;
-        py.detach(|| guarded(|| self.0.decode(&window.0, &stored, &mut outputs, &pool)))
+        py.detach(|| guarded(|| self.0.decode(&window.0, &stored, &mut outputs, check_each, &pool)))
     }
 }
 

@@ -75,13 +75,13 @@ impl SnapshotEncoder {
         })
     }
 
-    /// The record headers, and whether any record is lossy, once `fill` has returned 0.
-    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, bool)> {
-        let (headers, lossy) = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
+    /// Once `fill` has returned 0: the record headers, whether any record is lossy, whether all floats are finite.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, bool, bool)> {
+        let (headers, summary) = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
             Some(encoder) => encoder.finish(tensors),
             None => Err(crate::Error::Request("the encoder is finished or has failed")),
         })?;
-        Ok((PyBytes::new(py, &headers), lossy))
+        Ok((PyBytes::new(py, &headers), summary.lossy, summary.finite))
     }
 }
 

@@ -147,4 +147,11 @@ impl Chain {
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
     }
+
+    /// Where a chunk starts in its layer's payload.
+    pub fn chunk_offset(&self, layer: usize, tensor: usize, chunk: usize) -> Option<u64> {
+        let layer = self.layers.get(layer)?;
+        let record = (*layer.records.get(tensor)?)?;
+        layer.offsets[record].get(chunk).copied()
+    }
 }

@@ -105,8 +105,8 @@ impl<'a> UnitJob<'a> {
         }
     }
 
-    /// Restores the unit and fills its outputs.
-    pub fn run(self, stored: &Stored<'_>) -> Result<(), Failure> {
+    /// Restores the unit and fills its outputs. `check_each`: checks every record, not only the last.
+    pub fn run(self, stored: &Stored<'_>, check_each: bool) -> Result<(), Failure> {
         let UnitJob { chain, group, elements, decoders, outputs } = self;
         let mut buffers: Vec<Option<Buffer<'_>>> = group.members.iter().map(|_| None).collect();
         let mut copies = Vec::new();
@@ -121,7 +121,7 @@ impl<'a> UnitJob<'a> {
         let place = buffers.into_iter().enumerate();
         let buffers = place.map(|(p, b)| b.unwrap_or_else(|| Buffer::own(elements.len() * size(p)))).collect();
         let mut unit = Unit::new(chain, group, elements.clone(), decoders, buffers);
-        if let Err(failure) = unit.run(stored, false) {
+        if let Err(failure) = unit.run(stored, check_each) {
             return Err(blame(chain, group, elements, stored).unwrap_or(failure));
         }
         for (position, covered, bytes) in copies {

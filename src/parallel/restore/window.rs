@@ -138,9 +138,10 @@ impl Chain {
     }
 
     /// Decodes a window: `stored[i]` are the bytes of its segment i. Fills what it covers of `outputs` (which may be
-    /// those of all selections). After a failure their content means nothing.
+    /// those of all selections). `check_each`: every record against its content sums, not only the last. After a failure the
+    /// outputs' content means nothing.
     pub fn decode(
-        &self, window: &Window, stored: &[&[u8]], outputs: &mut [Output<'_>], pool: &Pool,
+        &self, window: &Window, stored: &[&[u8]], outputs: &mut [Output<'_>], check_each: bool, pool: &Pool,
     ) -> Result<(), Failure> {
         let request = |what| Failure { layer: 0, tensor: 0, error: Error::Request(what) };
         let fits = |(segment, bytes): (&Segment, &&[u8])| segment.length == bytes.len();
@@ -162,7 +163,7 @@ impl Chain {
         let jobs = parts.into_iter().zip(&shared).flat_map(|((part, outputs), decoders)| {
             self.jobs(part, outputs, decoders.as_ref())
         });
-        let results = pool.map(jobs.collect(), |job: UnitJob<'_>| job.run(&stored));
+        let results = pool.map(jobs.collect(), |job: UnitJob<'_>| job.run(&stored, check_each));
         results.into_iter().collect()
     }
 

@@ -1,0 +1,90 @@
+"""The tensors of a state, through the core, into a file's payload."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import codec
+from .file import FileWriter
+from .restore import shape_of
+from .schema import Schema
+from .state import contiguous
+
+__all__ = ["Encoded", "encode_tensors"]
+
+Bytes = NDArray[np.uint8]
+
+# Coded bytes are handed over in pieces of this size.
+_OUT_BYTES = 8 << 20
+# Copies of arrays that are not contiguous, at once (or one array).
+_COPY_BYTES = 16 << 20
+
+_buffers = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The records of a snapshot; their chunks are in the file."""
+
+    headers: bytes
+    lossy: bool
+    finite: bool
+
+
+def encode_tensors(
+    file: FileWriter,
+    schema: Schema,
+    arrays: Sequence[NDArray[Any]],
+    bases: Sequence[Bytes | None],
+    specs: Sequence[codec.Spec],
+    *,
+    residual: bool = False,
+    threads: int,
+    progress: Callable[[int], None] | None = None,
+) -> Encoded:
+    """Write the chunks of all tensors; bases become the reconstructions (residual: they stay)."""
+    headers, lossy, finite = [], False, True
+    for start, targets in _segments(arrays):
+        part = slice(start, start + len(targets))
+        elements = [shape_of(node)[0] for node in schema.tensors[part]]
+        encoder = codec.SnapshotEncoder(
+            targets, list(bases[part]), elements, list(specs[part]), residual, threads, start
+        )
+        _drain(encoder, file, progress)
+        found = encoder.finish()
+        headers.append(found[0])
+        lossy, finite = lossy or found[1], finite and found[2]
+    return Encoded(b"".join(headers), lossy, finite)
+
+
+def _drain(
+    encoder: codec.SnapshotEncoder, file: FileWriter, progress: Callable[[int], None] | None
+) -> None:
+    out: Bytes | None = getattr(_buffers, "out", None)
+    if out is None:
+        out = _buffers.out = np.empty(_OUT_BYTES, np.uint8)
+    while written := encoder.fill(out):
+        file.write_payload(out[:written])
+        if progress is not None:
+            progress(written)
+
+
+def _segments(arrays: Sequence[NDArray[Any]]) -> Iterator[tuple[int, list[Bytes]]]:
+    """Yield the arrays as bytes, in runs that need copies of `_COPY_BYTES` or one array at most."""
+    start = copied = 0
+    run: list[Bytes] = []
+    for number, array in enumerate(arrays):
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
+            if run and copied + array.nbytes > _COPY_BYTES:
+                yield start, run
+                start, run, copied = number, [], 0
+            copied += array.nbytes
+        run.append(codec.as_bytes(contiguous(array)))
+    yield start, run

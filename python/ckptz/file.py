@@ -1,0 +1,187 @@
+"""One file: header, payload, metadata, footer (format.md, section 2)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import codec
+from .errors import ChecksumError, FormatError
+from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
+
+__all__ = ["RESIDUAL", "SNAPSHOT", "FileReader", "FileWriter", "Stored"]
+
+Bytes = NDArray[np.uint8]
+
+MAGIC = b"\x89CKPTZ\r\n"
+END_MAGIC = b"PTZ\n"
+VERSION = 1
+REVISION = 0
+KNOWN_FEATURES = 0
+
+SNAPSHOT, RESIDUAL = 1, 2
+
+_HEADER = struct.Struct("<8sBBBBI")
+_FOOTER = struct.Struct("<QI4sQ")
+PAYLOAD_AT = _HEADER.size
+_LARGEST_METADATA = 2**32 - 1
+# One read gets the footer and, of most files, all metadata.
+_TAIL = 1 << 16
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes | memoryview | Bytes) -> None: ...
+
+
+class _Source(Protocol):
+    path: Path
+    size: int
+
+    def read(self, offset: int, length: int) -> Bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One snapshot (or residual) in a file."""
+
+    id: bytes
+    meta: Meta
+    headers: bytes
+    schema: bytes | None
+    """The schema blob, where this file holds it."""
+
+
+class FileWriter:
+    """Writes one file with one snapshot: first all payload, then the rest."""
+
+    def __init__(self, sink: _Sink, kind: int) -> None:
+        """Begin a file of this kind."""
+        self._sink = sink
+        self._crc = codec.Crc()
+        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, 0)
+        self.payload_bytes = 0
+        sink.write(self._header)
+
+    def write_payload(self, data: Bytes) -> None:
+        """Append to the payload."""
+        self._crc.update(data)
+        self._sink.write(data)
+        self.payload_bytes += data.size
+
+    def finish(self, meta: bytes, headers: bytes, schema: bytes | None) -> int:
+        """Write metadata and footer; return the file's size."""
+        parts = [pack_varint(1), pack_varint(int(schema is not None))]
+        parts += [pack_blob(meta), pack_blob(headers)]
+        if schema is not None:
+            parts.append(pack_blob(schema))
+        metadata = b"".join(parts)
+        if len(metadata) > _LARGEST_METADATA:
+            raise FormatError(f"{len(metadata)} bytes of metadata are more than the format allows")
+        start = struct.pack("<QI4s", self._crc.value, len(metadata), END_MAGIC)
+        crc = codec.Crc()
+        crc.update(self._header + metadata + start)
+        tail = metadata + start + struct.pack("<Q", crc.value)
+        self._sink.write(tail)
+        return PAYLOAD_AT + self.payload_bytes + len(tail)
+
+
+class FileReader:
+    """A complete file: its metadata checked, its payload at hand.
+
+    Raises `FormatError` (or `ChecksumError`, which is one) that names the file and the offset
+    where it is not a complete file of this format.
+    """
+
+    def __init__(self, source: _Source) -> None:
+        """Read everything but the payload."""
+        self.path = source.path
+        self.size = source.size
+        self._source = source
+        if source.size == 0:
+            raise self._error(0, "the file is empty")
+        self.kind = self._read_header()
+        metadata, at = self._read_metadata()
+        try:
+            self.snapshots = _parse_metadata(memoryview(metadata))
+        except FormatError as error:
+            raise self._error(at, str(error)) from error
+        self.payload_bytes = at - PAYLOAD_AT
+
+    def _error(self, offset: int, what: str, kind: type[FormatError] = FormatError) -> FormatError:
+        return kind(f"{self.path}: offset {offset}: {what}")
+
+    def _read_header(self) -> int:
+        self._header = self._source.read(0, _HEADER.size).tobytes()
+        if len(self._header) < _HEADER.size or not self._header.startswith(MAGIC):
+            raise self._error(0, "not a ckptz file")
+        _, version, kind, revision, reserved, features = _HEADER.unpack(self._header)
+        if version != VERSION:
+            raise self._error(8, f"format version {version}; this ckptz reads version {VERSION}")
+        if features & ~KNOWN_FEATURES or reserved or kind not in (SNAPSHOT, RESIDUAL):
+            raise self._error(
+                8,
+                f"features {features:#x} or kind {kind} that this ckptz does not know; "
+                f"revision {revision} of format 1 knows them (this is revision {REVISION}): "
+                "use a newer ckptz",
+            )
+        assert isinstance(kind, int)
+        return kind
+
+    def _read_metadata(self) -> tuple[bytes, int]:
+        at = max(PAYLOAD_AT, self.size - _TAIL)
+        tail = self._source.read(at, self.size - at).tobytes()
+        end = self.size - _FOOTER.size
+        if end < PAYLOAD_AT or len(tail) < _FOOTER.size:
+            raise self._error(self.size, "the file is cut off")
+        footer = tail[-_FOOTER.size :]
+        self.payload_crc, length, magic, crc = _FOOTER.unpack(footer)
+        if magic != END_MAGIC or length > end - PAYLOAD_AT:
+            raise self._error(end, "the file is cut off, or its footer is damaged")
+        start = end - length
+        metadata = (
+            tail[start - at : end - at]
+            if start >= at
+            else self._source.read(start, length).tobytes()
+        )
+        found = codec.Crc()
+        found.update(self._header + metadata + footer[:-8])
+        if found.value != crc:
+            raise self._error(start, "the metadata do not match their checksum", ChecksumError)
+        return metadata, start
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Return bytes of the payload. Raises `FormatError` where it ends before them."""
+        data = self._source.read(PAYLOAD_AT + offset, length)
+        if data.size < length or offset + length > self.payload_bytes:
+            raise self._error(PAYLOAD_AT + offset, "the payload is cut off")
+        return data
+
+    def check_payload(self, piece: int = 1 << 24) -> None:
+        """Read the whole payload. Raises `ChecksumError` if it does not match its checksum."""
+        crc = codec.Crc()
+        for offset in range(0, self.payload_bytes, piece):
+            crc.update(self.read(offset, min(piece, self.payload_bytes - offset)))
+        if crc.value != self.payload_crc:
+            raise self._error(PAYLOAD_AT, "the payload does not match its checksum", ChecksumError)
+
+
+def _parse_metadata(data: memoryview) -> list[Stored]:
+    count, at = unpack_varint(data, 0)
+    if count != 1:
+        raise FormatError(f"metadata: {count} snapshots in a file that does not say so")
+    flags, at = unpack_varint(data, at)
+    if flags > 1:
+        raise FormatError(f"metadata: unknown flags {flags:#x}")
+    raw, at = unpack_blob(data, at)
+    headers, at = unpack_blob(data, at)
+    schema = None
+    if flags & 1:
+        schema, at = unpack_blob(data, at)
+    if at != len(data):
+        raise FormatError("metadata: bytes are left over")
+    return [Stored(identify(raw, headers), Meta.decode(raw), headers, schema)]

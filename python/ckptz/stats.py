@@ -1,0 +1,114 @@
+"""What a snapshot takes, and what its record headers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import codec
+from .restore import nbytes_of, shape_of
+from .store import Entry, Store
+
+__all__ = ["SnapshotStats", "TensorStats", "snapshot_stats"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """One tensor of a snapshot."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    kind: str
+    """Same, link, value, ordered, ordered non-negative, classes, difference or bytes."""
+    base: str
+    """What it is coded against: zero, previous, predicted."""
+    coding: str | None
+    """How its symbols are coded: constant, plain, mask, tokens, fixed; None without symbols."""
+    lossy: bool
+    error: float
+    """|restored - saved| / |saved - previous reconstruction|, as the writer measured it."""
+    raw_bytes: int
+    bytes: int
+    """Of the record, header included."""
+    table_bytes: int
+    """Of `bytes`: representatives and code tables."""
+    link: str | None
+    """Key path of the tensor that this one is a link to."""
+
+    @property
+    def ratio(self) -> float:
+        """Original bytes for each stored one."""
+        return self.raw_bytes / max(1, self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStats:
+    """One snapshot."""
+
+    step: int
+    id: str
+    kind: str
+    """full or delta."""
+    exact: bool
+    """Whether it is restored bit for bit as it was saved: with a residual, or without loss."""
+    finite: bool
+    """Whether every entry of every float tensor is finite."""
+    raw_bytes: int
+    """Of all tensors."""
+    bytes: int
+    """Of its file."""
+    residual_bytes: int
+    """Of its residual, 0 without one."""
+    error: float
+    """The largest error of its tensors, before the residual."""
+    restore_files: int
+    """Files that a restore reads."""
+    restore_bytes: int
+    """Bytes of those files."""
+    tensors: dict[str, TensorStats]
+
+    @property
+    def ratio(self) -> float:
+        """Original bytes for each stored one, the residual not counted."""
+        return self.raw_bytes / max(1, self.bytes)
+
+
+def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
+    """Return the statistics of a snapshot. Raises `FormatError`, `MissingSnapshotError`."""
+    chain = store.chain(entry)
+    schema = store.schema(entry, chain)
+    tensors: dict[str, TensorStats] = {}
+    nodes = schema.tensors
+    described = codec.describe(entry.stored.headers, [shape_of(node) for node in nodes])
+    for node, record in zip(nodes, described, strict=True):
+        source = record["source"]
+        tensors[node.path] = TensorStats(
+            dtype=node.dtype,
+            shape=node.shape,
+            kind=record["kind"],
+            base=record["base"],
+            coding=record["coding"],
+            lossy=record["lossy"],
+            error=record["error"],
+            raw_bytes=nbytes_of(node),
+            bytes=record["header_bytes"] + record["payload_bytes"],
+            table_bytes=record["table_bytes"],
+            link=None if source is None else nodes[source].path,
+        )
+    residual = store.residuals.get(entry.id)
+    # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
+    exact = residual is not None or not any(t.lossy for t in tensors.values())
+    read = [*chain, residual] if residual is not None else chain
+    return SnapshotStats(
+        step=entry.meta.step,
+        id=entry.id.hex(),
+        kind="full" if entry.meta.full else "delta",
+        exact=exact,
+        finite=not entry.meta.marks & 1,
+        raw_bytes=sum(t.raw_bytes for t in tensors.values()),
+        bytes=entry.size,
+        residual_bytes=0 if residual is None else residual.size,
+        error=max((t.error for t in tensors.values()), default=0.0),
+        restore_files=len(read),
+        restore_bytes=sum(layer.size for layer in read),
+        tensors=tensors,
+    )
