@@ -53,7 +53,9 @@ pub fn decode(input: &[u8], planes: u8, scratch: &mut Scratch, bytes: &mut [u8])
 }
 
 fn decompress(
-    input: &[u8], decompressor: &mut Option<zstd::bulk::Decompressor<'static>>, target: &mut [u8],
+    input: &[u8],
+    decompressor: &mut Option<zstd::bulk::Decompressor<'static>>,
+    target: &mut [u8],
 ) -> Parsed<()> {
     if decompressor.is_none() {
         *decompressor = zstd::bulk::Decompressor::new().ok();

@@ -85,8 +85,7 @@ impl<E: Element> Domain<E> for Value {
 
     #[inline(always)]
     fn bucket(self, delta: E::A) -> Option<Bucket> {
-        (delta != E::A::ZERO)
-            .then(|| Bucket { exponent: delta.exponent_field() as u16, negative: delta.sign() })
+        (delta != E::A::ZERO).then(|| Bucket { exponent: delta.exponent_field() as u16, negative: delta.sign() })
     }
 
     #[inline(always)]
@@ -108,8 +107,7 @@ impl<E: Element> Domain<E> for Value {
     fn cell(self, bucket: Bucket, r: u32, field: u64) -> E::A {
         let cell = E::A::MANTISSA_BITS - r;
         let middle = if cell > 0 { 1u64 << (cell - 1) } else { 0 };
-        let sign_and_exponent =
-            u64::from(bucket.negative) << E::A::EXPONENT_BITS | u64::from(bucket.exponent);
+        let sign_and_exponent = u64::from(bucket.negative) << E::A::EXPONENT_BITS | u64::from(bucket.exponent);
         E::A::of_bits(sign_and_exponent << E::A::MANTISSA_BITS | field << cell | middle)
     }
 

@@ -163,7 +163,11 @@ pub trait Element: bytemuck::Pod + Send + Sync + Debug + 'static {
     /// The inverse of [`Element::ordered`], for an integer in the element's width.
     #[inline(always)]
     fn of_ordered(integer: i64) -> Self {
-        Self::of_bits(if integer < 0 { Self::minimum().wrapping_sub(1).wrapping_sub(integer) as u64 } else { integer as u64 })
+        Self::of_bits(if integer < 0 {
+            Self::minimum().wrapping_sub(1).wrapping_sub(integer) as u64
+        } else {
+            integer as u64
+        })
     }
 
     /// The smallest signed integer of the element's width.

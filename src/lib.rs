@@ -2,30 +2,30 @@
 //!
 //! Modules stand in the order in which data passes them when it is encoded. `docs/format.md` says what the bytes mean.
 
-pub mod error;
-pub mod float;
-mod fenv;
-mod view;
-mod wire;
 mod bits;
 pub mod checksum;
+pub mod error;
+mod fenv;
+pub mod float;
+mod view;
+mod wire;
 
+mod bytes;
 pub mod delta;
-pub mod quantize;
-pub mod promote;
 mod exact;
 pub mod predict;
-mod bytes;
+pub mod promote;
+pub mod quantize;
 
-mod huffman;
 pub mod coding;
+mod huffman;
 
-pub mod header;
-pub mod spec;
 mod chunk;
+pub mod header;
+pub mod parallel;
 pub mod plan;
 pub mod record;
-pub mod parallel;
+pub mod spec;
 
 pub use error::{Error, Result};
 pub use header::RecordHeader;

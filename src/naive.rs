@@ -172,7 +172,8 @@ pub fn decode_symbols(coding: &Coding, highest: u8, bytes: &[u8], n: usize) -> V
             let units = group(&mut input, &tokens.code, count);
             let r = 1u32 << tokens.rho;
             let class = |unit: u8| u32::from(unit / highest);
-            let widths: Vec<u32> = units.iter().map(|&u| class(u)).filter(|&c| c >= r).map(|c| tokens.rho + c - r).collect();
+            let widths: Vec<u32> =
+                units.iter().map(|&u| class(u)).filter(|&c| c >= r).map(|c| tokens.rho + c - r).collect();
             let mut low = fields(&mut input, &widths).into_iter();
             let mut symbols = Vec::new();
             for unit in units {

@@ -1,9 +1,9 @@
 //! One tensor's record: a plan, its chunks one after another, and the header that tells how they are coded.
 
+use crate::checksum::content_sum;
 use crate::chunk::decode::ChunkDecoder;
 use crate::chunk::encode::{EncodedChunk, Squares};
 use crate::chunk::with_scratch;
-use crate::checksum::content_sum;
 use crate::error::{Error, Part, Result};
 use crate::fenv;
 use crate::float::Element;
@@ -54,7 +54,10 @@ impl<W: Workers> Encoder<W> {
 
     /// The exact difference between `target` and its reconstruction, which stays as it is.
     pub fn encode_residual<E: Element>(
-        &self, target: &[E], reconstruction: &[E], payload: &mut Vec<u8>,
+        &self,
+        target: &[E],
+        reconstruction: &[E],
+        payload: &mut Vec<u8>,
     ) -> Result<RecordHeader> {
         if target.len() != reconstruction.len() {
             return Err(Error::Request("target and reconstruction have different lengths"));
@@ -72,7 +75,11 @@ impl<W: Workers> Encoder<W> {
     }
 
     fn write<E: Element>(
-        &self, plan: &Plan<E>, target: &[E], base: Option<&mut [E]>, payload: &mut Vec<u8>,
+        &self,
+        plan: &Plan<E>,
+        target: &[E],
+        base: Option<&mut [E]>,
+        payload: &mut Vec<u8>,
     ) -> RecordHeader {
         let mut record = RecordWriter::new(plan);
         let size = 1 << self.spec.chunk_log2;
@@ -171,7 +178,11 @@ fn cut_short(number: usize, offset: usize) -> Error {
 }
 
 fn decode_chunk<E: Element>(
-    decoder: &ChunkDecoder<E>, number: usize, stored: &[u8], sum: u64, chunk: &mut [E],
+    decoder: &ChunkDecoder<E>,
+    number: usize,
+    stored: &[u8],
+    sum: u64,
+    chunk: &mut [E],
 ) -> Result<()> {
     let part = Part::Chunk(number);
     with_scratch(|scratch| decoder.decode(stored, chunk, scratch)).map_err(|flaw| flaw.within(part))?;

@@ -43,10 +43,8 @@ fn the_papers_figure_with_means() {
 
 /// Every dial of lossy coding.
 fn lossy() -> impl Strategy<Value = Lossy> {
-    let promotion = prop_oneof![
-        (1u8..=4).prop_map(|bits| Promotion::Buckets { bits }),
-        (1u8..=7).prop_map(Promotion::Levels)
-    ];
+    let promotion =
+        prop_oneof![(1u8..=4).prop_map(|bits| Promotion::Buckets { bits }), (1u8..=7).prop_map(Promotion::Levels)];
     (
         prop::sample::select(vec![DomainChoice::Auto, DomainChoice::Value, DomainChoice::Ordered]),
         promotion.clone(),
@@ -54,7 +52,13 @@ fn lossy() -> impl Strategy<Value = Lossy> {
         prop::sample::select(vec![Representative::Mean, Representative::Midrange]),
         prop_oneof![Just(0u8), 0u8..=23],
         prop::sample::select(vec![BaseChoice::Auto, BaseChoice::Previous]),
-        prop::sample::select(vec![CodingChoice::Cheapest, CodingChoice::Plain]),
+        prop::sample::select(vec![
+            CodingChoice::Cheapest,
+            CodingChoice::Plain,
+            CodingChoice::Mask,
+            CodingChoice::Tokens,
+            CodingChoice::Fixed,
+        ]),
         any::<bool>(),
         prop::sample::select(vec![0usize, 16]),
     )
@@ -84,7 +88,11 @@ fn lossy() -> impl Strategy<Value = Lossy> {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec { lossy, links: true, chunk_log2 })
+    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec {
+        lossy,
+        links: true,
+        chunk_log2,
+    })
 }
 
 /// Pairs of target and base bits: near each other, equal, sparse, special.

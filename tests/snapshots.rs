@@ -187,7 +187,11 @@ impl Run {
 }
 
 fn restore(
-    chain: &Chain, saved: &[Saved], selections: &[Selection], budget: usize, threads: usize,
+    chain: &Chain,
+    saved: &[Saved],
+    selections: &[Selection],
+    budget: usize,
+    threads: usize,
 ) -> Result<Vec<Aligned>, ckptz::parallel::Failure> {
     let size = |s: &Selection| s.elements.len() * chain.shapes()[s.tensor].element.size();
     let mut outputs: Vec<Aligned> = selections.iter().map(|s| Aligned::of(&vec![0xaa; size(s)])).collect();

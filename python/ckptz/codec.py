@@ -42,6 +42,7 @@ _LARGEST_OPAQUE = 255
 
 _MAGIC = b"CKA\x01"
 _END = struct.Struct("<IQ")
+_CRC_BYTES = 8
 
 
 def default_threads(threads: int | None = None) -> int:
@@ -174,9 +175,10 @@ def encode(
         room = np.resize(room, end)
     room[: len(_MAGIC)] = np.frombuffer(_MAGIC, np.uint8)
     room[length : length + len(meta)] = np.frombuffer(meta, np.uint8)
+    room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), 0), np.uint8)
     crc = Crc()
-    crc.update(room[: length + len(meta)])
-    room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), crc.value), np.uint8)
+    crc.update(room[: end - _CRC_BYTES])
+    room[end - _CRC_BYTES : end] = np.frombuffer(struct.pack("<Q", crc.value), np.uint8)
     return room.data[:end] if out is not None else room[:end].tobytes()
 
 
@@ -251,7 +253,7 @@ def _parse(raw: Bytes) -> tuple[str, tuple[int, ...], bytes, Bytes]:
         raise FormatError("array: offset 0: not a coded array")
     length, crc = _END.unpack(raw[end:].tobytes())
     found = Crc()
-    found.update(raw[:end])
+    found.update(raw[:-_CRC_BYTES])
     if found.value != crc or length > end - len(_MAGIC):
         raise ChecksumError("array: the bytes do not match their checksum")
     try:

@@ -24,6 +24,9 @@ class CkptzError(Exception):
 class FormatError(CkptzError):
     """Damaged or foreign bytes: names the file, the offset and what is wrong there."""
 
+    snapshot: bytes | None = None
+    """Id of the damaged snapshot, where it is known: an ancestor of the wanted one, perhaps."""
+
 
 class ChecksumError(FormatError):
     """Bytes that read well but do not match their checksum or content sum."""

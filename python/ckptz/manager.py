@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from . import codec
 from .errors import (
@@ -33,6 +33,7 @@ from .writer import SnapshotWriter
 __all__ = ["CheckpointManager"]
 
 Progress = Callable[[int], None]
+_T = TypeVar("_T")
 
 
 class CheckpointManager:
@@ -160,6 +161,7 @@ class CheckpointManager:
         as_numpy: bool = False,
         types: Sequence[type] = (),
         rewind: bool = False,
+        residual: bool = True,
         progress: Progress | None = None,
     ) -> Any:
         """Return the state of a step, or of the newest good snapshot, in fresh memory.
@@ -168,38 +170,43 @@ class CheckpointManager:
         damaged newest snapshot is skipped with a warning. keys: a glob of key paths, or several:
         a flat dict of the leaves that match. as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
-        next save. Raises `MissingSnapshotError`, or `FormatError` naming file, tensor and offset.
+        next save. residual: False gives the newest snapshot as it will be once it is history.
+        Raises `MissingSnapshotError`, or `FormatError` naming file, tensor and offset.
         """
-        state = self._with_good(
-            step, lambda entry: self._restore(entry, keys, as_numpy, types, rewind, progress)
+        entry, state = self._with_good(
+            step, lambda entry: self._restore(entry, keys, as_numpy, types, residual, progress)
         )
         if keys is not None and not state:
             raise MissingSnapshotError(f"{self.path}: no key path matches {keys!r}")
+        if rewind:
+            with self._saving:
+                self._writer.rewind(entry)
         return state
 
-    def _with_good(self, step: int | None, use: Callable[[Entry], Any]) -> Any:
+    def _with_good(self, step: int | None, use: Callable[[Entry], _T]) -> tuple[Entry, _T]:
         """Use the best generation of a step, or the newest snapshot that can be used."""
         tip = self._writer.tip
         if step is None:
             entries = list(self._store.restorable(tip))
-            if not entries:
-                raise MissingSnapshotError(f"{self.path}: no snapshot can be restored")
         else:
             self._check_step(step)
             entries = self._store.at(step, tip)
-        for entry, more in zip(entries, [*entries[1:], None], strict=True):
+        failed: Exception | None = None
+        for entry in entries:
             if not self._store.can_restore(entry):
                 continue
-            try:
-                return use(entry)
-            except (FormatError, MissingSnapshotError) as error:
-                self._store.mark_damaged(entry)
-                if more is None:
-                    raise
+            if failed is not None:
                 warnings.warn(
-                    f"skipped step {entry.meta.step}: {error}", CkptzWarning, stacklevel=4
+                    f"taking step {entry.meta.step}: {failed}", CkptzWarning, stacklevel=4
                 )
-        raise MissingSnapshotError(f"{self.path}: no snapshot can be restored")
+            try:
+                return entry, use(entry)
+            except (FormatError, MissingSnapshotError) as error:
+                self._store.mark_damaged(entry, error)
+                failed = error
+            except FileNotFoundError as error:
+                failed = error
+        raise failed or MissingSnapshotError(f"{self.path}: no snapshot can be restored")
 
     def _restore(
         self,
@@ -207,31 +214,25 @@ class CheckpointManager:
         keys: Keys | None,
         as_numpy: bool,
         types: Sequence[type],
-        rewind: bool,
+        residual: bool,
         progress: Progress | None,
     ) -> Any:
-        with self._open_chain(entry) as chain:
+        with self._open_chain(entry, residual) as chain:
             values = decode_values(chain.values)
             if keys is not None:
-                state: Any = flat_state(chain, values, keys, as_numpy, progress)
-            else:
-                arrays = chain.arrays(progress=progress)
-                state = unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
-        if rewind:
-            with self._saving:
-                self._writer.rewind(entry)
-        return state
+                return flat_state(chain, values, keys, as_numpy, progress)
+            arrays = chain.arrays(progress=progress)
+            return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
 
-    def _open_chain(self, entry: Entry) -> OpenChain:
-        """Open the files of a snapshot, with its residual if that is there."""
-        residual = self._store.residuals.get(entry.id)
-        return OpenChain.of_store(self._store, entry, residual=residual, threads=self._threads)
+    def _open_chain(self, entry: Entry, residual: bool = True) -> OpenChain:
+        """Open the files of a snapshot, with its residual if that is there and wanted."""
+        found = self._store.residuals.get(entry.id) if residual else None
+        return OpenChain.of_store(self._store, entry, residual=found, threads=self._threads)
 
     def open(self, step: int | None = None, *, as_numpy: bool = False) -> Snapshot:
         """Return a read-only mapping from key paths to lazy tensors of a step (the newest)."""
-        found = self._with_good(step, lambda entry: Snapshot(self._open_chain(entry), as_numpy))
-        assert isinstance(found, Snapshot)
-        return found
+        use = lambda entry: Snapshot(self._open_chain(entry), as_numpy)  # noqa: E731
+        return self._with_good(step, use)[1]
 
     def all_steps(self) -> list[int]:
         """Return the steps that can be restored, in numeric order."""

@@ -188,7 +188,9 @@ class OpenChain:
                 where += f": offset {PAYLOAD_AT + start + (offset or 0)}"
             if tensor is not None:
                 where += f": tensor {self._nodes[tensor].path}"
-            raise (ChecksumError if checksum else FormatError)(f"{where}: {message}") from None
+            found = (ChecksumError if checksum else FormatError)(f"{where}: {message}")
+            found.snapshot = None if layer is None else self.layers[layer].id
+            raise found from None
 
     def read(
         self, selections: Sequence[Selection], progress: Callable[[int], None] | None = None

@@ -29,6 +29,8 @@ class TensorStats:
     raw_bytes: int
     bytes: int
     """Of the record, header included."""
+    header_bytes: int
+    """Of `bytes`: the record header, tables included."""
     table_bytes: int
     """Of `bytes`: representatives and code tables."""
     link: str | None
@@ -91,6 +93,7 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
             error=record["error"],
             raw_bytes=nbytes_of(node),
             bytes=record["header_bytes"] + record["payload_bytes"],
+            header_bytes=record["header_bytes"],
             table_bytes=record["table_bytes"],
             link=None if source is None else nodes[source].path,
         )

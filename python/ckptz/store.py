@@ -102,9 +102,13 @@ class Store:
             return None
         return Entry(listed, file.kind, file.snapshots[0], file.payload_bytes)
 
-    def mark_damaged(self, entry: Entry) -> None:
-        """Remember that an entry cannot be restored, until the store is opened anew."""
-        self._damaged.add(entry.id)
+    def mark_damaged(self, entry: Entry, error: Exception | None = None) -> None:
+        """Remember that an entry, or the ancestor that the error names, cannot be restored.
+
+        Until the store is opened anew.
+        """
+        culprit = error.snapshot if isinstance(error, FormatError) else None
+        self._damaged.add(culprit if culprit in self.entries else entry.id)
 
     @property
     def last_sequence(self) -> int:

@@ -128,7 +128,7 @@ class SnapshotWriter:
                     chain.read([whole(t, nodes[t], array) for t, array in enumerate(arrays)])
                     return Base(entry, chain.schema, arrays, chain.values, len(chain.layers))
             except (FormatError, MissingSnapshotError) as error:
-                self.store.mark_damaged(entry)
+                self.store.mark_damaged(entry, error)
                 self._warn(f"going on from an older snapshot: {error}")
         return None
 
@@ -141,7 +141,7 @@ class SnapshotWriter:
                 with OpenChain.of_store(self.store, entry, threads=threads) as chain:
                     chain.check()
             except (FormatError, MissingSnapshotError) as error:
-                self.store.mark_damaged(entry)
+                self.store.mark_damaged(entry, error)
                 self._warn(f"step {entry.meta.step} is damaged and will be saved anew: {error}")
 
     @staticmethod

@@ -107,7 +107,8 @@ fn value_quantizer<E: Element>(meaning: &Meaning, refinement: u32) -> Quantizer<
 }
 
 fn ordered_quantizer<E: Element, const NON_NEGATIVE: bool>(
-    meaning: &Meaning, refinement: u32,
+    meaning: &Meaning,
+    refinement: u32,
 ) -> Quantizer<E, Ordered<NON_NEGATIVE>> {
     match meaning {
         Meaning::Buckets(buckets) => Quantizer::of_buckets(Ordered, refinement, buckets.clone()),
@@ -138,7 +139,10 @@ fn read_exceptions<E: Element>(input: &mut Reader<'_>, elements: usize, scratch:
 }
 
 fn apply_lossy<E: Element, D: Domain<E>>(
-    quantizer: &Quantizer<E, D>, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch,
+    quantizer: &Quantizer<E, D>,
+    input: &mut Reader<'_>,
+    base: &mut [E],
+    scratch: &mut Scratch,
 ) -> Parsed<()> {
     let Scratch { symbols, fields, .. } = scratch;
     fields.clear();
@@ -157,7 +161,12 @@ fn apply_lossy<E: Element, D: Domain<E>>(
 }
 
 fn apply_exact<E: Element, C: Cut<E>>(
-    cut: C, window: Window, coding: &Coding, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch,
+    cut: C,
+    window: Window,
+    coding: &Coding,
+    input: &mut Reader<'_>,
+    base: &mut [E],
+    scratch: &mut Scratch,
 ) -> Parsed<()> {
     let Scratch { symbols, fields, escapes, .. } = scratch;
     read_escapes(E::TYPE, symbols, escapes, input)?;
@@ -198,9 +207,7 @@ fn apply_exact<E: Element, C: Cut<E>>(
     Ok(())
 }
 
-fn read_escapes(
-    element: ElementType, symbols: &[u8], escapes: &mut Vec<u16>, input: &mut Reader<'_>,
-) -> Parsed<()> {
+fn read_escapes(element: ElementType, symbols: &[u8], escapes: &mut Vec<u16>, input: &mut Reader<'_>) -> Parsed<()> {
     escapes.clear();
     let count = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
     if element == ElementType::F64 {

@@ -149,7 +149,11 @@ fn write_exceptions<E: Element>(elements: &[E], positions: &[u32], out: &mut Vec
 
 /// Counts the symbols of a chunk without changing anything. Returns the exceptions.
 pub fn count_lossy<E: Element, D: Domain<E>>(
-    encoding: &Encoding<E, D>, target: &[E], base: Against<'_, E>, scratch: &mut Scratch, counts: &mut Histogram,
+    encoding: &Encoding<E, D>,
+    target: &[E],
+    base: Against<'_, E>,
+    scratch: &mut Scratch,
+    counts: &mut Histogram,
 ) -> u64 {
     let symbols = &mut scratch.symbols;
     symbols.clear();
@@ -223,7 +227,12 @@ pub fn count_classes<E: Element, C: Cut<E>>(cut: C, target: &[E], base: Against<
 
 /// Counts the symbols of a chunk of an exact record.
 pub fn count_exact<E: Element, C: Cut<E>>(
-    cut: C, window: Window, target: &[E], base: Against<'_, E>, scratch: &mut Scratch, counts: &mut Histogram,
+    cut: C,
+    window: Window,
+    target: &[E],
+    base: Against<'_, E>,
+    scratch: &mut Scratch,
+    counts: &mut Histogram,
 ) {
     let symbols = &mut scratch.symbols;
     symbols.clear();

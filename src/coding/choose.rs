@@ -12,6 +12,10 @@ pub enum CodingChoice {
     Cheapest,
     /// A codeword for each symbol, as in the paper (or constant, where one symbol is used).
     Plain,
+    /// One of the others, for comparison (constant where one symbol is used; plain where it cannot be).
+    Mask,
+    Tokens,
+    Fixed,
 }
 
 /// A coding and what it is expected to take, in bits: its tables and its symbols in all chunks.
@@ -30,13 +34,16 @@ impl Coding {
             let symbol = counts.symbols.iter().position(|count| *count > 0).unwrap_or(0);
             return Candidate { coding: Coding::Constant(symbol as u8), bits: 8 + zero_field_bits };
         }
-        match choice {
-            CodingChoice::Plain => plain(counts, highest),
-            CodingChoice::Cheapest => {
-                let all = all(counts, highest, zero_field_bits).into_iter();
-                all.reduce(|best, next| if next.bits < best.bits { next } else { best }).unwrap_or_else(|| plain(counts, highest))
-            }
-        }
+        let wanted = |candidate: &Candidate| match choice {
+            CodingChoice::Cheapest => true,
+            CodingChoice::Plain => matches!(candidate.coding, Coding::Plain(_)),
+            CodingChoice::Mask => matches!(candidate.coding, Coding::Mask { .. }),
+            CodingChoice::Tokens => matches!(candidate.coding, Coding::Tokens(_)),
+            CodingChoice::Fixed => matches!(candidate.coding, Coding::Fixed(_)),
+        };
+        let candidates = all(counts, highest, zero_field_bits).into_iter().filter(wanted);
+        let best = candidates.reduce(|best, next| if next.bits < best.bits { next } else { best });
+        best.unwrap_or_else(|| plain(counts, highest))
     }
 }
 

@@ -23,7 +23,11 @@ pub fn encode(symbols: &[u8], masks: &Code, code: Option<&Code>, scratch: &mut S
 }
 
 pub fn decode(
-    input: &mut Reader<'_>, masks: &Decoder, code: Option<&Decoder>, symbols: &mut [u8], scratch: &mut Scratch,
+    input: &mut Reader<'_>,
+    masks: &Decoder,
+    code: Option<&Decoder>,
+    symbols: &mut [u8],
+    scratch: &mut Scratch,
 ) -> Parsed<()> {
     let units = &mut scratch.units;
     units.clear();

@@ -7,9 +7,8 @@ use proptest::prelude::*;
 fn chunk(highest: u8) -> impl Strategy<Value = Vec<u8>> {
     let run = prop_oneof![0usize..4, 0usize..40, 0usize..3000];
     let burst = prop::collection::vec(0..=highest, 0..30);
-    prop::collection::vec((run, burst), 0..12).prop_map(|parts| {
-        parts.into_iter().flat_map(|(run, burst)| std::iter::repeat_n(0, run).chain(burst)).collect()
-    })
+    prop::collection::vec((run, burst), 0..12)
+        .prop_map(|parts| parts.into_iter().flat_map(|(run, burst)| std::iter::repeat_n(0, run).chain(burst)).collect())
 }
 
 fn chunks() -> impl Strategy<Value = (u8, Vec<Vec<u8>>)> {

@@ -60,7 +60,11 @@ pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut 
 
 /// Reads the tokens of a chunk of `elements`, with their run fields.
 pub fn decode(
-    input: &mut Reader<'_>, decoder: &Decoder, tokens: &Tokens, elements: usize, scratch: &mut Scratch,
+    input: &mut Reader<'_>,
+    decoder: &Decoder,
+    tokens: &Tokens,
+    elements: usize,
+    scratch: &mut Scratch,
 ) -> Parsed<()> {
     let count = input.count()?;
     if count > elements {

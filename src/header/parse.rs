@@ -71,7 +71,11 @@ impl RecordHeader {
 }
 
 fn check_combination(
-    input: &Reader<'_>, kind: u8, base: BaseNumber, exceptions: bool, element: ElementType,
+    input: &Reader<'_>,
+    kind: u8,
+    base: BaseNumber,
+    exceptions: bool,
+    element: ElementType,
 ) -> Parsed<()> {
     let base_fits = match kind {
         0 => base == 1 || base == 3,
@@ -132,7 +136,10 @@ fn parse_kind(input: &mut Reader<'_>, kind: u8, base: BaseNumber, element: Eleme
 }
 
 fn parse_lossy(
-    input: &mut Reader<'_>, domain: LossyDomain, base: BaseNumber, element: ElementType,
+    input: &mut Reader<'_>,
+    domain: LossyDomain,
+    base: BaseNumber,
+    element: ElementType,
 ) -> Parsed<(Kind, Base)> {
     let dials = input.u8()?;
     let (coding, refinement) = (dials & 7, dials >> 3);
@@ -154,7 +161,11 @@ fn parse_lossy(
 }
 
 fn parse_meaning(
-    input: &mut Reader<'_>, domain: LossyDomain, refinement: u8, count: usize, element: ElementType,
+    input: &mut Reader<'_>,
+    domain: LossyDomain,
+    refinement: u8,
+    count: usize,
+    element: ElementType,
 ) -> Parsed<Meaning> {
     let value_domain = domain == LossyDomain::Value;
     Ok(match (refinement, value_domain) {
@@ -205,7 +216,10 @@ fn parse_bucket(input: &mut Reader<'_>, value_domain: bool, element: ElementType
 }
 
 fn parse_exact(
-    input: &mut Reader<'_>, by_exponent: bool, base: BaseNumber, element: ElementType,
+    input: &mut Reader<'_>,
+    by_exponent: bool,
+    base: BaseNumber,
+    element: ElementType,
 ) -> Parsed<(Kind, Base)> {
     let coding = input.u8()?;
     let base = parse_base(input, base, element)?;
@@ -219,6 +233,7 @@ fn parse_exact(
     }
     let top = top as u16;
     let coding = Coding::read_tables(coding, highest, input)?;
-    let kind = if by_exponent { Kind::Classes { highest, top, coding } } else { Kind::Difference { highest, top, coding } };
+    let kind =
+        if by_exponent { Kind::Classes { highest, top, coding } } else { Kind::Difference { highest, top, coding } };
     Ok((kind, base))
 }

@@ -225,7 +225,10 @@ impl SnapshotEncoder {
 
 /// Encodes tensors of one chunk at most, each into a slot of its own; links are passed over.
 fn encode_small(
-    tensors: &mut [Tensor<'_>], links: &[Option<u32>], slots: &mut Vec<Vec<u8>>, pool: &Pool,
+    tensors: &mut [Tensor<'_>],
+    links: &[Option<u32>],
+    slots: &mut Vec<Vec<u8>>,
+    pool: &Pool,
 ) -> Result<Vec<(Vec<u8>, Summary)>> {
     slots.resize_with(tensors.len(), Vec::new);
     let work = tensors.iter_mut().zip(slots.iter_mut()).zip(links).collect();
@@ -241,7 +244,8 @@ fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, S
     let serial = Pool::new(1)?;
     let mut current = Current::new(tensor, &serial)?;
     if current.chunks > 0 {
-        let encoded = current.plan.encode_chunk(tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
+        let encoded =
+            current.plan.encode_chunk(tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
         current.record.add(encoded);
     }
     Ok(current.finish(tensor.element))
@@ -301,7 +305,9 @@ impl Current {
 }
 
 fn base_chunks<'a>(
-    base: &'a mut TensorBase<'_>, range: std::ops::Range<usize>, chunk_bytes: usize,
+    base: &'a mut TensorBase<'_>,
+    range: std::ops::Range<usize>,
+    chunk_bytes: usize,
 ) -> Vec<ChunkBase<'a>> {
     let count = range.len().div_ceil(chunk_bytes);
     match base_range(base, range) {

@@ -9,5 +9,5 @@ mod single;
 pub use encode::{SnapshotEncoder, Summary, Tensor, TensorBase};
 pub use links::find_links;
 pub use pool::Pool;
-pub use single::decode_record;
 pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window};
+pub use single::decode_record;

@@ -11,7 +11,11 @@ use crate::header::{Base, Kind, RecordHeader, chunk_count};
 /// Turns `content` (the base; anything where the record has none) into the reconstruction, checked against the content sums.
 /// After an error `content` means nothing.
 pub fn decode_record(
-    header: &RecordHeader, element: ElementType, payload: &[u8], content: &mut [u8], pool: &Pool,
+    header: &RecordHeader,
+    element: ElementType,
+    payload: &[u8],
+    content: &mut [u8],
+    pool: &Pool,
 ) -> Result<()> {
     if matches!(header.kind, Kind::Link(_)) || matches!(header.base, Base::Predicted(_)) {
         return Err(Error::Request("this record needs other records of its snapshot"));
@@ -20,7 +24,8 @@ pub fn decode_record(
     if header.kind == Kind::Same {
         return Ok(());
     }
-    if header.index.len() != chunk_count(elements, header.chunk_log2) || header.payload_bytes() != payload.len() as u64 {
+    if header.index.len() != chunk_count(elements, header.chunk_log2) || header.payload_bytes() != payload.len() as u64
+    {
         return Err(Error::Request("the record is of another length than its tensor or payload"));
     }
     fenv::standard(|| {

@@ -28,7 +28,10 @@ pub enum ChunkBase<'a> {
 }
 
 fn plan_of<E: Element>(
-    spec: &Spec, target: &[u8], base: Option<(&[u8], BaseRole)>, workers: &impl Workers,
+    spec: &Spec,
+    target: &[u8],
+    base: Option<(&[u8], BaseRole)>,
+    workers: &impl Workers,
 ) -> Result<Plan<E>> {
     let base = match base {
         Some((base, role)) => Some((elements(base)?, role)),
@@ -40,7 +43,11 @@ fn plan_of<E: Element>(
 impl AnyPlan {
     /// Decides how elements of type `element`, given as bytes, will be coded.
     pub fn new(
-        element: ElementType, spec: &Spec, target: &[u8], base: Option<(&[u8], BaseRole)>, workers: &impl Workers,
+        element: ElementType,
+        spec: &Spec,
+        target: &[u8],
+        base: Option<(&[u8], BaseRole)>,
+        workers: &impl Workers,
     ) -> Result<Self> {
         Ok(match element {
             ElementType::F16 => AnyPlan::F16(plan_of(spec, target, base, workers)?),
@@ -80,7 +87,10 @@ impl AnyPlan {
 }
 
 fn encode_float<E: Element>(
-    plan: &Plan<E>, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>,
+    plan: &Plan<E>,
+    target: &[u8],
+    base: &mut ChunkBase<'_>,
+    slot: &mut Vec<u8>,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
     Ok(match base {

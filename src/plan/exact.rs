@@ -42,9 +42,7 @@ struct Job<'a, E, W> {
 }
 
 impl ExactPlan {
-    pub fn new<E: Element>(
-        spec: &Spec, target: &[E], base: Option<(&[E], BaseRole)>, workers: &impl Workers,
-    ) -> Self {
+    pub fn new<E: Element>(spec: &Spec, target: &[E], base: Option<(&[E], BaseRole)>, workers: &impl Workers) -> Self {
         let job = Job::new(spec.chunk_log2, target, base.map(|(elements, _)| elements), workers);
         let (window, highest, coded) = job.plan(ExponentClass);
         let mut bytes = coded.bits.div_ceil(8);
@@ -87,7 +85,11 @@ impl ExactPlan {
     }
 
     pub fn encode_chunk<E: Element>(
-        &self, target: &[E], base: Option<&[E]>, scratch: &mut Scratch, out: &mut Vec<u8>,
+        &self,
+        target: &[E],
+        base: Option<&[E]>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
     ) -> EncodedChunk {
         let against = base.map_or(Against::Zero, Against::Base);
         let bytes = bytemuck::cast_slice(target);
@@ -105,7 +107,11 @@ impl ExactPlan {
 
     /// The same for a plan of [`ExactPlan::of_bytes`].
     pub fn encode_byte_chunk(
-        &self, target: &[u8], base: Option<&[u8]>, scratch: &mut Scratch, out: &mut Vec<u8>,
+        &self,
+        target: &[u8],
+        base: Option<&[u8]>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
     ) -> EncodedChunk {
         match self.rule {
             Rule::Bytes { planes } if !self.leaves(target, base) => {
@@ -130,7 +136,13 @@ impl ExactPlan {
             }
             Rule::Bytes { planes } => Kind::Bytes { planes: *planes },
         };
-        RecordHeader { base: self.base.clone(), kind, chunk_log2: self.chunk_log2, exceptions: false, index: Vec::new() }
+        RecordHeader {
+            base: self.base.clone(),
+            kind,
+            chunk_log2: self.chunk_log2,
+            exceptions: false,
+            index: Vec::new(),
+        }
     }
 }
 
@@ -173,8 +185,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         let counts = self.count(cut, window);
         let highest = counts.symbols.iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
         let zero_width = if C::ZEROS_HAVE_FIELDS { cut.field_width(0) } else { 0 };
-        let mut coded =
-            Coding::choose(&counts, highest, zeros * u64::from(zero_width), CodingChoice::Cheapest);
+        let mut coded = Coding::choose(&counts, highest, zeros * u64::from(zero_width), CodingChoice::Cheapest);
         let fields = classes.iter().enumerate().map(|(class, n)| n * u64::from(cut.field_width(class as u16)));
         let escape = if E::BITS == 64 { 16 } else { 8 };
         coded.bits += fields.sum::<u64>() + escape * counts.symbols[usize::from(ESCAPE)];

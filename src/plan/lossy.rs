@@ -54,9 +54,7 @@ impl<E: Element> LossyPlan<E> {
         self.coded.bits.div_ceil(8) + meaning + self.exceptions * (2 + size_of::<E>() as u64)
     }
 
-    pub fn encode_chunk(
-        &self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>,
-    ) -> EncodedChunk {
+    pub fn encode_chunk(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
         match &self.rule {
             Rule::Value(encoding) => self.record(encoding).encode(target, base, scratch, out),
             Rule::Ordered(encoding) => self.record(encoding).encode(target, base, scratch, out),
@@ -65,12 +63,7 @@ impl<E: Element> LossyPlan<E> {
     }
 
     fn record<'a, D: Domain<E>>(&'a self, encoding: &'a Encoding<E, D>) -> LossyRecord<'a, E, D> {
-        LossyRecord {
-            encoding,
-            coding: &self.coded.coding,
-            from_zero: self.from_zero,
-            exceptions: self.exceptions > 0,
-        }
+        LossyRecord { encoding, coding: &self.coded.coding, from_zero: self.from_zero, exceptions: self.exceptions > 0 }
     }
 
     fn refinement(&self) -> u32 {
@@ -200,8 +193,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
             let target = chunk_of(self.target, self.chunk_log2, number);
             let base = self.chunk_against(against, number);
             let mut counts = Histogram::default();
-            let found =
-                with_scratch(|scratch| count_lossy(encoding, target, base, scratch, &mut counts));
+            let found = with_scratch(|scratch| count_lossy(encoding, target, base, scratch, &mut counts));
             (counts, found)
         };
         self.workers.in_order(self.chunks(), of_chunk, |(counts, found)| {

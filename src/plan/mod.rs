@@ -85,7 +85,11 @@ impl<E: Element> Plan<E> {
     }
 
     fn lossy_or_exact(
-        spec: &Spec, lossy: &crate::spec::Lossy, target: &[E], base: &[E], workers: &impl Workers,
+        spec: &Spec,
+        lossy: &crate::spec::Lossy,
+        target: &[E],
+        base: &[E],
+        workers: &impl Workers,
     ) -> Self {
         let plan = LossyPlan::new(lossy, spec.chunk_log2, target, base, workers);
         // Exact coding of floats seldom reaches a quarter: no need to try where lossy is below that.
@@ -104,7 +108,11 @@ impl<E: Element> Plan<E> {
     }
 
     fn encode_with(
-        &self, target: &[E], base: Option<&mut [E]>, scratch: &mut Scratch, out: &mut Vec<u8>,
+        &self,
+        target: &[E],
+        base: Option<&mut [E]>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
     ) -> EncodedChunk {
         match (self, base) {
             (Plan::Lossy(plan), Some(base)) => plan.encode_chunk(target, base, scratch, out),
@@ -122,9 +130,7 @@ impl<E: Element> Plan<E> {
     /// Appends a chunk of a residual.
     pub fn encode_residual_chunk(&self, target: &[E], reconstruction: &[E], out: &mut Vec<u8>) -> EncodedChunk {
         match self {
-            Plan::Exact(plan) => {
-                with_scratch(|scratch| plan.encode_chunk(target, Some(reconstruction), scratch, out))
-            }
+            Plan::Exact(plan) => with_scratch(|scratch| plan.encode_chunk(target, Some(reconstruction), scratch, out)),
             Plan::Same(_) | Plan::Lossy(_) => EncodedChunk::default(),
         }
     }

@@ -43,7 +43,8 @@ impl Chain {
             Layer::parse(&headers, tensors, &shapes)
                 .map_err(|error| super::errors::exception(&error, Some(number), None))
         };
-        let layers = py.detach(|| guarded(|| layers.into_iter().enumerate().map(parse).collect::<PyResult<Vec<_>>>()))?;
+        let layers =
+            py.detach(|| guarded(|| layers.into_iter().enumerate().map(parse).collect::<PyResult<Vec<_>>>()))?;
         Ok(Chain(py.detach(|| guarded(|| parallel::Chain::new(shapes, layers)))?))
     }
 
@@ -68,7 +69,12 @@ impl Chain {
     /// Decodes a window from the bytes of its segments into what it covers of the outputs. `check_each`: checks every record,
     /// not only the last.
     fn decode(
-        &self, py: Python<'_>, window: &Window, stored: Vec<Bound<'_, Bytes>>, outputs: Vec<Wanted<'_>>, threads: usize,
+        &self,
+        py: Python<'_>,
+        window: &Window,
+        stored: Vec<Bound<'_, Bytes>>,
+        outputs: Vec<Wanted<'_>>,
+        threads: usize,
         check_each: bool,
     ) -> PyResult<()> {
         let stored = stored.iter().map(readable).collect::<PyResult<Vec<_>>>()?;
@@ -99,7 +105,12 @@ impl Chain {
 /// Decodes one record in place: `content` is the base, or anything where the record has none.
 #[pyfunction]
 pub fn decode_record(
-    py: Python<'_>, header: &[u8], element: u16, payload: &Bound<'_, Bytes>, content: &Bound<'_, Bytes>, threads: usize,
+    py: Python<'_>,
+    header: &[u8],
+    element: u16,
+    payload: &Bound<'_, Bytes>,
+    content: &Bound<'_, Bytes>,
+    threads: usize,
 ) -> PyResult<()> {
     let element = element_type(element)?;
     let (payload, mut content) = (readable(payload)?, writable(content)?);

@@ -42,20 +42,27 @@ impl SnapshotEncoder {
     #[pyo3(signature = (targets, bases, elements, specs, residual, threads, first = 0))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        py: Python<'_>, targets: Vec<Bound<'_, Bytes>>, bases: Vec<Option<Bound<'_, Bytes>>>, elements: Vec<u16>,
-        specs: Vec<Bound<'_, Spec>>, residual: bool, threads: usize, first: u32,
+        py: Python<'_>,
+        targets: Vec<Bound<'_, Bytes>>,
+        bases: Vec<Option<Bound<'_, Bytes>>>,
+        elements: Vec<u16>,
+        specs: Vec<Bound<'_, Spec>>,
+        residual: bool,
+        threads: usize,
+        first: u32,
     ) -> PyResult<Self> {
         if targets.len() != bases.len() || targets.len() != elements.len() || targets.len() != specs.len() {
             return Err(PyValueError::new_err("lists of different lengths"));
         }
-        let tensors = targets.into_iter().zip(bases).zip(elements).zip(specs).map(|(((target, base), element), spec)| {
-            Ok(Held {
-                element: element_type(element)?,
-                spec: spec.get().0,
-                target: target.unbind(),
-                base: base.map(Bound::unbind),
-            })
-        });
+        let tensors =
+            targets.into_iter().zip(bases).zip(elements).zip(specs).map(|(((target, base), element), spec)| {
+                Ok(Held {
+                    element: element_type(element)?,
+                    spec: spec.get().0,
+                    target: target.unbind(),
+                    base: base.map(Bound::unbind),
+                })
+            });
         let tensors = tensors.collect::<PyResult<Vec<_>>>()?;
         let encoder = SnapshotEncoder { tensors, residual, pool: Pool::new(threads)?, encoder: Mutex::new(None) };
         let links = encoder.with_tensors(py, |tensors| find_links(tensors))?;
@@ -77,10 +84,11 @@ impl SnapshotEncoder {
 
     /// Once `fill` has returned 0: the record headers, whether any record is lossy, whether all floats are finite.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, bool, bool)> {
-        let (headers, summary) = self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
-            Some(encoder) => encoder.finish(tensors),
-            None => Err(crate::Error::Request("the encoder is finished or has failed")),
-        })?;
+        let (headers, summary) =
+            self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
+                Some(encoder) => encoder.finish(tensors),
+                None => Err(crate::Error::Request("the encoder is finished or has failed")),
+            })?;
         Ok((PyBytes::new(py, &headers), summary.lossy, summary.finite))
     }
 }
@@ -88,7 +96,9 @@ impl SnapshotEncoder {
 impl SnapshotEncoder {
     /// Calls `work`, without the interpreter, on all tensors.
     fn with_tensors<R: Send>(
-        &self, py: Python<'_>, work: impl FnOnce(&mut [Tensor<'_>]) -> crate::Result<R> + Send,
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut [Tensor<'_>]) -> crate::Result<R> + Send,
     ) -> PyResult<R> {
         let targets = self.tensors.iter().map(|held| readable(held.target.bind(py))).collect::<PyResult<Vec<_>>>()?;
         let borrow = |held: &Held| match &held.base {

@@ -30,8 +30,17 @@ impl Spec {
                         exact_fallback, least_elements, links, chunk_log2))]
     #[allow(clippy::too_many_arguments)]
     fn lossy(
-        levels: Option<u8>, bits: Option<u8>, non_negative_levels: Option<u8>, domain: &str, representative: &str,
-        refinement: u8, base: &str, coding: &str, exact_fallback: bool, least_elements: usize, links: bool,
+        levels: Option<u8>,
+        bits: Option<u8>,
+        non_negative_levels: Option<u8>,
+        domain: &str,
+        representative: &str,
+        refinement: u8,
+        base: &str,
+        coding: &str,
+        exact_fallback: bool,
+        least_elements: usize,
+        links: bool,
         chunk_log2: u8,
     ) -> PyResult<Self> {
         let promotion = match (levels, bits) {
@@ -62,6 +71,9 @@ impl Spec {
             coding: match coding {
                 "auto" => CodingChoice::Cheapest,
                 "plain" => CodingChoice::Plain,
+                "mask" => CodingChoice::Mask,
+                "tokens" => CodingChoice::Tokens,
+                "fixed" => CodingChoice::Fixed,
                 other => return Err(unknown("coding", other)),
             },
             exact_fallback,

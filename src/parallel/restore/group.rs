@@ -38,13 +38,8 @@ impl Group {
     }
 
     fn new(members: Vec<usize>, shapes: &[Shape], layers: &[Layer]) -> Result<Group, Failure> {
-        let mut group = Group {
-            elements: shapes[members[0]].elements,
-            unit_log2: 0,
-            start: 0,
-            orders: Vec::new(),
-            members,
-        };
+        let mut group =
+            Group { elements: shapes[members[0]].elements, unit_log2: 0, start: 0, orders: Vec::new(), members };
         group.find_start(layers)?;
         for (number, layer) in layers.iter().enumerate().skip(group.start) {
             let headers = group.members.iter().filter_map(|&tensor| layer.header(tensor));

@@ -150,7 +150,10 @@ struct Unit<'a> {
 
 impl<'a> Unit<'a> {
     fn new(
-        chain: &'a Chain, group: &'a Group, elements: Range<usize>, decoders: Option<&'a Decoders>,
+        chain: &'a Chain,
+        group: &'a Group,
+        elements: Range<usize>,
+        decoders: Option<&'a Decoders>,
         buffers: Vec<Buffer<'a>>,
     ) -> Self {
         let expected = group.members.iter().map(|_| Vec::new()).collect();
@@ -195,7 +198,11 @@ impl<'a> Unit<'a> {
     }
 
     fn apply(
-        &mut self, layer: usize, position: usize, before: &[(usize, Vec<u64>)], stored: &Stored<'_>,
+        &mut self,
+        layer: usize,
+        position: usize,
+        before: &[(usize, Vec<u64>)],
+        stored: &Stored<'_>,
     ) -> Result<(), Error> {
         let Some(header) = self.header(layer, position) else { return Ok(()) };
         if header.kind == Kind::Same {
@@ -203,10 +210,8 @@ impl<'a> Unit<'a> {
         }
         let mut buffer = std::mem::replace(&mut self.buffers[position], Buffer::own(0));
         let element = self.chain.shapes[self.group.members[position]].element;
-        let siblings: Vec<usize> = self.chain.layers[layer]
-            .siblings(header)
-            .filter_map(|tensor| self.group.position(tensor))
-            .collect();
+        let siblings: Vec<usize> =
+            self.chain.layers[layer].siblings(header).filter_map(|tensor| self.group.position(tensor)).collect();
         if let (Kind::Link(_), [source]) = (&header.kind, &siblings[..]) {
             let from = self.chain.shapes[self.group.members[*source]].element;
             round_into(from, self.buffers[*source].bytes(), element, buffer.bytes_mut())?;
@@ -221,7 +226,12 @@ impl<'a> Unit<'a> {
     }
 
     fn decode_chunks(
-        &mut self, layer: usize, position: usize, header: &RecordHeader, buffer: &mut Buffer<'_>, stored: &Stored<'_>,
+        &mut self,
+        layer: usize,
+        position: usize,
+        header: &RecordHeader,
+        buffer: &mut Buffer<'_>,
+        stored: &Stored<'_>,
     ) -> Result<(), Error> {
         let element = self.chain.shapes[self.group.members[position]].element;
         let own;
@@ -255,9 +265,8 @@ impl<'a> Unit<'a> {
     /// Notes what the elements must sum to; what was expected of them before no longer is.
     fn expect(&mut self, position: usize, expected: Expected) {
         let all = &mut self.expected[position];
-        let touches = |old: &Expected| {
-            old.elements.start < expected.elements.end && expected.elements.start < old.elements.end
-        };
+        let touches =
+            |old: &Expected| old.elements.start < expected.elements.end && expected.elements.start < old.elements.end;
         all.retain(|old| !touches(old));
         all.push(expected);
     }
@@ -279,7 +288,11 @@ impl<'a> Unit<'a> {
 }
 
 fn predict(
-    prediction: &Prediction, element: ElementType, base: &mut [u8], siblings: &[&[u8]], before: &[u64],
+    prediction: &Prediction,
+    element: ElementType,
+    base: &mut [u8],
+    siblings: &[&[u8]],
+    before: &[u64],
 ) -> Result<(), Error> {
     let before = &bytemuck::cast_slice::<u64, u8>(before);
     let before = &before[..before.len().min(base.len())];

@@ -141,7 +141,12 @@ impl Chain {
     /// those of all selections). `check_each`: every record against its content sums, not only the last. After a failure the
     /// outputs' content means nothing.
     pub fn decode(
-        &self, window: &Window, stored: &[&[u8]], outputs: &mut [Output<'_>], check_each: bool, pool: &Pool,
+        &self,
+        window: &Window,
+        stored: &[&[u8]],
+        outputs: &mut [Output<'_>],
+        check_each: bool,
+        pool: &Pool,
     ) -> Result<(), Failure> {
         let request = |what| Failure { layer: 0, tensor: 0, error: Error::Request(what) };
         let fits = |(segment, bytes): (&Segment, &&[u8])| segment.length == bytes.len();
@@ -160,9 +165,10 @@ impl Chain {
         let parts: Vec<_> = window.parts.iter().map(|p| (p, by_group.remove(&p.group).unwrap_or_default())).collect();
         let shared: Vec<Option<Decoders>> =
             pool.map(parts.iter().map(|(part, _)| *part).collect(), |part| self.shared_decoders(part));
-        let jobs = parts.into_iter().zip(&shared).flat_map(|((part, outputs), decoders)| {
-            self.jobs(part, outputs, decoders.as_ref())
-        });
+        let jobs = parts
+            .into_iter()
+            .zip(&shared)
+            .flat_map(|((part, outputs), decoders)| self.jobs(part, outputs, decoders.as_ref()));
         let results = pool.map(jobs.collect(), |job: UnitJob<'_>| job.run(&stored, check_each));
         results.into_iter().collect()
     }
@@ -173,7 +179,10 @@ impl Chain {
     }
 
     fn jobs<'a>(
-        &'a self, part: &Part, outputs: Vec<&'a mut Output<'_>>, decoders: Option<&'a Decoders>,
+        &'a self,
+        part: &Part,
+        outputs: Vec<&'a mut Output<'_>>,
+        decoders: Option<&'a Decoders>,
     ) -> Vec<UnitJob<'a>> {
         let group = &self.groups[part.group];
         let new_job = |unit| UnitJob::new(self, group, group.unit(unit), decoders);

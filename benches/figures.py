@@ -1,0 +1,355 @@
+"""Sizes and errors on folders of real snapshots: what the closing notes and docs/results.md quote.
+
+    python benches/figures.py FOLDER... [--reference FILE] [--markdown FILE]
+
+A FOLDER holds consecutive snapshots of one run (.safetensors, .npz, .pt), or such folders. All
+bytes of a store count, but the first full snapshot. With --reference (made from the same
+snapshots by other code: see the traces' README) the paper's rule is compared with it delta for
+delta. Errors are in step norms: |restored - saved| / |saved - saved before|.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import numpy as np
+from ckptz.inputs import list_inputs, open_input
+
+State = dict[str, Any]
+
+SUFFIXES = (".safetensors", ".npz", ".pt", ".pth")
+
+
+@dataclass
+class Run:
+    """What saving a run gave."""
+
+    raw: int = 0
+    stored: int = 0
+    payload: int = 0
+    tables: int = 0
+    restored: list[State] = field(default_factory=list)
+    errors: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    payloads: list[int] = field(default_factory=list)
+    stored_each: list[int] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        return self.raw / self.stored
+
+
+def folders(paths: list[Path]) -> Iterator[tuple[str, list[Path]]]:
+    """Yield every folder of snapshots, with the snapshots in numeric order."""
+    for top in paths:
+        inside = sorted({p.parent for suffix in SUFFIXES for p in top.rglob(f"*{suffix}")})
+        for folder in inside:
+            name = str(folder.relative_to(top)) if folder != top else folder.name
+            yield name, list_inputs([folder])
+
+
+def load(path: Path, weights: bool) -> State:
+    """Read a snapshot as a flat dict; with `weights` the float32 weights alone."""
+    with open_input(path) as file:
+        state = file.state()
+    assert isinstance(state, dict)
+    if not weights:
+        return {key: np.array(value) for key, value in state.items()}
+    return {
+        key: np.array(value)
+        for key, value in state.items()
+        if key.startswith("model.") and "running_" not in key and value.dtype == np.float32
+    }
+
+
+def kind_of(key: str) -> str:
+    """Name the kind of a tensor for the table of errors."""
+    return key.split(".")[1] if key.startswith("opt.") else "weights"
+
+
+def save_run(files: list[Path], policy: Any, *, weights: bool, exact: str = "none") -> Run:
+    """Save a run into a store; restore every step in a manager of its own, without residuals."""
+    run = Run()
+    with tempfile.TemporaryDirectory() as folder:
+        before: State = {}
+        with ckptz.CheckpointManager(folder, policy, exact=exact, full_every=0) as manager:  # type: ignore[arg-type]
+            for step, path in enumerate(files):
+                state = load(path, weights)
+                manager.save(step, state)
+                stats = manager.stats(step)
+                if step == 0:
+                    before = state
+                    continue
+                run.raw += stats.raw_bytes
+                run.stored += stats.bytes
+                run.stored_each.append(stats.bytes + stats.residual_bytes)
+                tensors = stats.tensors.values()
+                run.tables += sum(t.table_bytes for t in tensors)
+                payload = sum(payload_of(t) for t in tensors)
+                run.payload += payload
+                run.payloads.append(payload)
+                if exact == "latest":
+                    check_same(manager.restore(), state)
+                restored = lossy_restore(folder, step)
+                run.restored.append(restored)
+                for kind, error in step_norms(restored, state, before).items():
+                    run.errors[kind].append(error)
+                before = state
+    return run
+
+
+def payload_of(tensor: ckptz.TensorStats) -> int:
+    """Coded bytes of a record, its header left out."""
+    return tensor.bytes - tensor.header_bytes
+
+
+def lossy_restore(folder: str, step: int) -> State:
+    """What a process that knows nothing of the writer restores, without the residual."""
+    with ckptz.CheckpointManager(folder, readonly=True) as reader:
+        restored = reader.restore(step, residual=False)
+    assert isinstance(restored, dict)
+    return restored
+
+
+def check_same(restored: Any, state: State) -> None:
+    for key, value in state.items():
+        assert restored[key].tobytes() == value.tobytes(), key
+
+
+def step_norms(restored: State, state: State, before: State) -> dict[str, float]:
+    """Errors of the float tensors by kind."""
+    errors: dict[str, float] = defaultdict(float)
+    steps: dict[str, float] = defaultdict(float)
+    for key, value in state.items():
+        if value.dtype.kind == "f" or value.dtype.name == "bfloat16":
+            r, u, b = (np.asarray(x, np.float64) for x in (restored[key], value, before[key]))
+            errors[kind_of(key)] += float(((r - u) ** 2).sum())
+            steps[kind_of(key)] += float(((u - b) ** 2).sum())
+    return {k: math.sqrt(errors[k] / steps[k]) if steps[k] else 0.0 for k in errors}
+
+
+def mean(values: list[float]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def digest(state: State) -> str:
+    """First 16 digits of SHA-256 over the tensors in order of their names."""
+    found = hashlib.sha256()
+    for key in sorted(state):
+        found.update(state[key].tobytes())
+    return found.hexdigest()[:16]
+
+
+class Report:
+    """Lines for the terminal and, if asked for, a page of Markdown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.failed = 0
+
+    def say(self, text: str = "") -> None:
+        print(text, flush=True)
+        self.lines.append(text)
+
+    def table(self, title: str, head: list[str], rows: list[list[object]]) -> None:
+        self.say(f"\n### {title}\n")
+        self.say("| " + " | ".join(head) + " |")
+        self.say("|" + "---|" * len(head))
+        for row in rows:
+            self.say(
+                "| "
+                + " | ".join(f"{x:.3g}" if isinstance(x, float) else str(x) for x in row)
+                + " |"
+            )
+
+    def aim(self, what: str, reached: bool, figure: str) -> None:
+        self.failed += not reached
+        self.say(f"- {'reached' if reached else 'MISSED'}: {what}: {figure}")
+
+
+def paper(report: Report, runs: list[tuple[str, list[Path]]], reference: dict[str, Any]) -> None:
+    """The paper's rule, against other code's results where there are such."""
+    rows = []
+    same = deltas = 0
+    worst_bits = worst_error = 0.0
+    ratios: dict[int, list[float]] = defaultdict(list)
+    full_share: list[float] = []
+    for name, files in runs:
+        for bits in (1, 2, 3, 4):
+            for representative in ("midrange", "mean"):
+                policy = ckptz.Policy.paper(bits=bits, representative=representative)  # type: ignore[arg-type]
+                run = save_run(files, policy, weights=True)
+                known = reference.get(name, {}).get(f"x={bits} {representative}")
+                errors = run.errors["weights"]
+                if known and representative == "midrange":
+                    found = [digest(state) for state in run.restored]
+                    same += sum(a == b for a, b in zip(found, known["sha256_16"], strict=True))
+                    deltas += len(found)
+                if known:
+                    # Four streams a chunk, each padded to a byte, and a byte or two for each length.
+                    expected = sum(known["payload_bits"]) / 8
+                    streams = 4 * 3 * reference[name]["tensors"] * len(errors)
+                    worst_bits = max(worst_bits, (run.payload - streams - expected) / expected)
+                    worst_bits = max(worst_bits, (expected - run.payload) / expected)
+                    gaps = [
+                        abs(a - b) / b
+                        for a, b in zip(errors, known["error_in_step_norms"], strict=True)
+                    ]
+                    worst_error = max(worst_error, *gaps)
+                if representative == "midrange":
+                    ratios[bits].append(run.raw / run.payload)
+                    if bits == 3:
+                        full_share.append(run.stored / run.raw)
+                    rows.append([name, bits, run.raw / run.payload, run.ratio, errors[-1]])
+    report.table(
+        "Paper's rule, midrange, weights",
+        ["trace", "x", "payload ratio", "store ratio", "error of the last"],
+        rows,
+    )
+    if deltas:
+        report.aim(
+            "restored weights' SHA-256 equal after every delta",
+            same == deltas,
+            f"{same} of {deltas}",
+        )
+        report.aim(
+            "payload bits within 0.5% plus padding", worst_bits <= 0.005, f"{100 * worst_bits:.2f}%"
+        )
+        report.aim("mean: error within 1%", worst_error <= 0.01, f"{100 * worst_error:.2f}%")
+    report.say(
+        f"- geometric mean of the payload ratio: x=2 {mean(ratios[2]):.1f}, x=3 {mean(ratios[3]):.1f}"
+    )
+    report.aim(
+        "x=3 under 10% of full size, all bytes",
+        max(full_share) < 0.1,
+        f"{100 * max(full_share):.1f}% at most",
+    )
+
+
+def codings(report: Report, runs: list[tuple[str, list[Path]]]) -> None:
+    """The same symbols under the paper's coding and under the cheapest."""
+    rows = []
+    gains: dict[int, list[float]] = defaultdict(list)
+    for name, files in runs:
+        for bits in (2, 3):
+            plain = save_run(files, ckptz.Policy.paper(bits=bits), weights=True)
+            best = save_run(files, ckptz.Policy.paper(bits=bits, coding="auto"), weights=True)
+            gain = (plain.payload + plain.tables) / (best.payload + best.tables)
+            gains[bits].append(gain)
+            rows.append(
+                [name, bits, plain.payload + plain.tables, best.payload + best.tables, gain]
+            )
+    report.table("Same symbols, payload and tables", ["trace", "x", "plain", "best", "gain"], rows)
+    report.aim("x=3 at least 1.25 times smaller", mean(gains[3]) >= 1.25, f"{mean(gains[3]):.2f}")
+    report.aim("x=2 at least 4 times smaller", mean(gains[2]) >= 4, f"{mean(gains[2]):.2f}")
+
+
+AIMS = {
+    ("gpt_nano/late_c50", 3): 25,
+    ("lenet_mom/late_c50", 3): 50,
+    ("gpt_nano/late_c50", 2): 40,
+    ("lenet_mom/late_c50", 2): 120,
+}
+
+
+def lossy(report: Report, runs: list[tuple[str, list[Path]]]) -> None:
+    """The product's default on whole states."""
+    rows = []
+    for name, files in runs:
+        for levels in (3, 2):
+            run = save_run(files, ckptz.Policy.lossy(levels=levels), weights=False)
+            moments = [x for s in run.restored for k, x in s.items() if "exp_avg_sq" in k]
+            assert all(np.isfinite(x).all() and not np.signbit(x).any() for x in moments)
+            errors = ", ".join(f"{k} {sum(v) / len(v):.2f}" for k, v in run.errors.items())
+            rows.append(
+                [
+                    name,
+                    levels,
+                    run.raw // len(run.restored),
+                    run.stored // len(run.restored),
+                    run.ratio,
+                    errors,
+                ]
+            )
+            aim = AIMS.get((name, levels))
+            if aim:
+                report.aim(
+                    f"{name}, {levels} levels: at least {aim}x",
+                    run.ratio >= aim,
+                    f"{run.ratio:.1f}x",
+                )
+    report.table(
+        "Policy.lossy(), whole states, all bytes of the deltas",
+        ["trace", "levels", "state", "delta", "ratio", "mean error by kind"],
+        rows,
+    )
+
+
+def exact(report: Report, runs: list[tuple[str, list[Path]]]) -> None:
+    """Full snapshots of the weights; and what the exact newest snapshot costs."""
+    rows = []
+    fulls = []
+    for name, files in runs:
+        weights = load(files[0], weights=True)
+        if not weights:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "full.ckptz"
+            ckptz.save_file(weights, path)
+            check_same(ckptz.load_file(path), weights)
+            size = path.stat().st_size
+        full = sum(x.nbytes for x in weights.values()) / size
+        fulls.append(full)
+        run = save_run(files, "lossy", weights=False, exact="latest")
+        exactly = save_run(files, "exact", weights=False)
+        written = sum(run.stored_each)
+        rows.append([name, full, run.raw / written, exactly.ratio, run.ratio])
+    head = [
+        "trace",
+        "full snapshot of weights",
+        "written with exact='latest'",
+        "exact deltas",
+        "kept (lossy deltas)",
+    ]
+    report.table("Exact: ratios", head, rows)
+    report.aim(
+        "full snapshot of f32 weights at least 1.18x, bit for bit",
+        min(fulls) >= 1.18,
+        f"{min(fulls):.3f}x at least",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    runs = list(folders(arguments.folders))
+    reference = json.loads(arguments.reference.read_text()) if arguments.reference else {}
+    report = Report()
+    with_weights = [run for run in runs if load(run[1][0], weights=True)]
+    paper(report, with_weights, reference)
+    codings(report, with_weights)
+    lossy(report, runs)
+    exact(report, runs)
+    if arguments.markdown:
+        arguments.markdown.write_text("\n".join(report.lines) + "\n")
+    return int(report.failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
