@@ -16,7 +16,6 @@ pub trait Cut<E: Element>: Copy + Send + Sync + 'static {
     /// Whether elements with symbol 0 have a field where the coding does not pass over them.
     const ZEROS_HAVE_FIELDS: bool;
 
-    fn new() -> Self;
     /// The class, or `None` for symbol 0, and the field.
     fn cut(self, target: E, base: E) -> (Option<u16>, u64);
     fn field_width(self, class: u16) -> u32;
@@ -35,10 +34,6 @@ pub struct Difference;
 impl<E: Element> Cut<E> for ExponentClass {
     const CLASSES: usize = 1 << E::EXPONENT_BITS;
     const ZEROS_HAVE_FIELDS: bool = true;
-
-    fn new() -> Self {
-        ExponentClass
-    }
 
     #[inline(always)]
     fn cut(self, target: E, _base: E) -> (Option<u16>, u64) {
@@ -65,10 +60,6 @@ impl<E: Element> Cut<E> for ExponentClass {
 impl<E: Element> Cut<E> for Difference {
     const CLASSES: usize = E::BITS as usize + 1;
     const ZEROS_HAVE_FIELDS: bool = false;
-
-    fn new() -> Self {
-        Difference
-    }
 
     #[inline(always)]
     fn cut(self, target: E, base: E) -> (Option<u16>, u64) {
@@ -153,8 +144,7 @@ mod tests {
     use half::{bf16, f16};
     use proptest::prelude::*;
 
-    fn comes_back<E: Element, C: Cut<E>>(target: u64, base: u64) {
-        let cut = C::new();
+    fn comes_back<E: Element, C: Cut<E>>(cut: C, target: u64, base: u64) {
         let (target, base) = (E::of_bits(target), E::of_bits(base));
         let (class, field) = cut.cut(target, base);
         if let Some(class) = class {
@@ -166,14 +156,14 @@ mod tests {
     }
 
     fn all_types(target: u64, base: u64) {
-        comes_back::<f64, ExponentClass>(target, base);
-        comes_back::<f64, Difference>(target, base);
-        comes_back::<f32, ExponentClass>(target & 0xffff_ffff, base & 0xffff_ffff);
-        comes_back::<f32, Difference>(target & 0xffff_ffff, base & 0xffff_ffff);
-        comes_back::<f16, ExponentClass>(target & 0xffff, base & 0xffff);
-        comes_back::<f16, Difference>(target & 0xffff, base & 0xffff);
-        comes_back::<bf16, ExponentClass>(target & 0xffff, base & 0xffff);
-        comes_back::<bf16, Difference>(target & 0xffff, base & 0xffff);
+        comes_back::<f64, _>(ExponentClass, target, base);
+        comes_back::<f64, _>(Difference, target, base);
+        comes_back::<f32, _>(ExponentClass, target & 0xffff_ffff, base & 0xffff_ffff);
+        comes_back::<f32, _>(Difference, target & 0xffff_ffff, base & 0xffff_ffff);
+        comes_back::<f16, _>(ExponentClass, target & 0xffff, base & 0xffff);
+        comes_back::<f16, _>(Difference, target & 0xffff, base & 0xffff);
+        comes_back::<bf16, _>(ExponentClass, target & 0xffff, base & 0xffff);
+        comes_back::<bf16, _>(Difference, target & 0xffff, base & 0xffff);
     }
 
     proptest! {
@@ -194,7 +184,7 @@ mod tests {
     #[test]
     fn the_extremes() {
         for (target, base) in [(0x8000, 0x7fff), (0x7fff, 0x8000), (0xffff, 0), (0, 0xffff), (0x3fff, 0xbfff)] {
-            comes_back::<bf16, Difference>(target, base);
+            comes_back::<bf16, _>(Difference, target, base);
         }
     }
 

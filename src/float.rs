@@ -282,7 +282,7 @@ mod tests {
         if x < y {
             assert!(a.ordered() < b.ordered());
         }
-        assert_eq!(E::round(x).bits() == a.bits(), x == x || E::round(x).bits() == a.bits());
+        assert!(!x.finite() || E::round(x).bits() == a.bits());
         assert_eq!(a.finite(), x.finite());
     }
 

@@ -89,3 +89,35 @@ impl Prediction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn predicted(formula: Formula, coefficients: &[f64], [r, s, t, before]: [f32; 4]) -> f32 {
+        let (siblings, _) = formula.arity();
+        let prediction = Prediction { formula, siblings: vec![0; siblings], coefficients: coefficients.to_vec() };
+        let mut base = [r];
+        prediction.predict(&mut base, &[s], &[t], &[before]);
+        base[0]
+    }
+
+    proptest! {
+        #[test]
+        fn formulas_are_rounded_after_each_operation(
+            x in prop::array::uniform4(-10f32..10.0), c in prop::array::uniform3(-2f32..2.0),
+        ) {
+            let [r, s, t, before] = x;
+            let t = t.abs();
+            let wide: Vec<f64> = c.iter().map(|&c| f64::from(c)).collect();
+            let direction = predicted(Formula::Direction, &wide[..2], x);
+            prop_assert_eq!(direction.to_bits(), (c[0] * r + c[1] * s).to_bits());
+            let adaptive = predicted(Formula::AdaptiveDirection, &wide, [r, s, t, before]);
+            prop_assert_eq!(adaptive.to_bits(), (c[0] * r + c[1] * (s / (t.sqrt() + c[2]))).to_bits());
+            let gradient = s - c[2] * before;
+            let second = predicted(Formula::SecondMoment, &wide, x);
+            prop_assert_eq!(second.to_bits(), (c[0] * r + c[1] * (gradient * gradient)).to_bits());
+        }
+    }
+}

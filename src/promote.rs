@@ -36,7 +36,8 @@ impl Promotion {
             Promotion::Levels(levels) => {
                 let mut exponents: Vec<u16> = buckets.iter().map(|b| b.exponent).collect();
                 exponents.dedup();
-                let lowest = exponents.iter().take(usize::from(levels)).last().copied().unwrap_or(0);
+                let last = exponents.get(usize::from(levels).saturating_sub(1)).or(exponents.last());
+                let lowest = last.copied().unwrap_or(0);
                 buckets.retain(|b| b.exponent >= lowest);
             }
         }

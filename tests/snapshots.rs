@@ -92,7 +92,7 @@ impl Run {
     fn first(&self, random: &mut Random) -> Vec<Aligned> {
         let tensor = |&(kind, elements): &(usize, usize)| {
             let mut tensor = Aligned::of(&vec![0; elements * TYPES[kind].size()]);
-            if random.next() % 5 != 0 {
+            if !random.next().is_multiple_of(5) {
                 self.drift(TYPES[kind], &mut tensor, random, 1.0);
             }
             tensor

@@ -75,10 +75,10 @@ impl<E: Element> Plan<E> {
             if same_bits(target, elements) {
                 return Plan::Same(role);
             }
-            if let (Some(lossy), BaseRole::Previous) = (&spec.lossy, role) {
-                if target.len() >= lossy.least_elements {
-                    return Self::lossy_or_exact(spec, lossy, target, elements, workers);
-                }
+            if let (Some(lossy), BaseRole::Previous) = (&spec.lossy, role)
+                && target.len() >= lossy.least_elements
+            {
+                return Self::lossy_or_exact(spec, lossy, target, elements, workers);
             }
         }
         Plan::Exact(ExactPlan::new(spec, target, base, workers))

@@ -1,4 +1,7 @@
-//! The plainest possible twins of the stages: slow, and written from the format alone. Tests compare with them.
+//! The plainest possible twins of the stages: slow, and written from the format and the design alone. Tests compare with them.
+
+mod record;
+mod rule;
 
 use crate::coding::Coding;
 use crate::huffman::Code;
@@ -19,9 +22,8 @@ pub fn optimal_bits(counts: &[u64], limit: u8) -> u128 {
     best[0][1] = Some(0u128);
     for level in 0..=u32::from(limit) {
         let mut next = vec![vec![None; n + 1]; n + 1];
-        for placed in 0..=n {
-            for nodes in 0..=n {
-                let Some(bits) = best[placed][nodes] else { continue };
+        for (placed, nodes) in (0..=n).flat_map(|placed| (0..=n).map(move |nodes| (placed, nodes))) {
+            if let Some(bits) = best[placed][nodes] {
                 if placed == n && nodes == 0 {
                     next[n][0] = min(next[n][0], bits);
                 }
@@ -153,28 +155,35 @@ fn fields(input: &mut Bytes<'_>, widths: &[u32]) -> Vec<u64> {
 /// The symbols of a chunk that has nothing else in it.
 pub fn decode_symbols(coding: &Coding, highest: u8, bytes: &[u8], n: usize) -> Vec<u8> {
     let mut input = Bytes { bytes };
-    let symbols = match coding {
+    let symbols = read_symbols(&mut input, coding, highest, n);
+    assert!(input.bytes.is_empty());
+    symbols
+}
+
+/// The symbols of a chunk, with their run fields.
+fn read_symbols(input: &mut Bytes<'_>, coding: &Coding, highest: u8, n: usize) -> Vec<u8> {
+    match coding {
         Coding::Constant(symbol) => vec![*symbol; n],
-        Coding::Plain(code) => group(&mut input, code, n),
+        Coding::Plain(code) => group(input, code, n),
         Coding::Fixed(width) => {
             let mut bits = input.take((n * *width as usize).div_ceil(8));
             (0..n).map(|_| bits.number(*width) as u8).collect()
         }
         Coding::Mask { masks, symbols } => {
-            let masks = group(&mut input, masks, n.div_ceil(8));
+            let masks = group(input, masks, n.div_ceil(8));
             let marked: Vec<bool> = (0..n).map(|i| masks[i / 8] >> (i % 8) & 1 == 1).collect();
             let count = marked.iter().filter(|m| **m).count();
-            let mut others = symbols.as_ref().map_or(vec![0; count], |code| group(&mut input, code, count)).into_iter();
+            let mut others = symbols.as_ref().map_or(vec![0; count], |code| group(input, code, count)).into_iter();
             marked.into_iter().map(|m| if m { others.next().expect("one for each mark") + 1 } else { 0 }).collect()
         }
         Coding::Tokens(tokens) => {
             let count = input.varint();
-            let units = group(&mut input, &tokens.code, count);
+            let units = group(input, &tokens.code, count);
             let r = 1u32 << tokens.rho;
             let class = |unit: u8| u32::from(unit / highest);
             let widths: Vec<u32> =
                 units.iter().map(|&u| class(u)).filter(|&c| c >= r).map(|c| tokens.rho + c - r).collect();
-            let mut low = fields(&mut input, &widths).into_iter();
+            let mut low = fields(input, &widths).into_iter();
             let mut symbols = Vec::new();
             for unit in units {
                 let zeros = match class(unit) {
@@ -187,9 +196,7 @@ pub fn decode_symbols(coding: &Coding, highest: u8, bytes: &[u8], n: usize) -> V
             symbols.resize(n, 0);
             symbols
         }
-    };
-    assert!(input.bytes.is_empty());
-    symbols
+    }
 }
 
 /// The content sum, word by word.
@@ -207,7 +214,7 @@ pub fn content_sum(bytes: &[u8]) -> u64 {
         let word = (0..8).map(|k| u64::from(padded[8 * i + k]) << (8 * k)).sum::<u64>();
         let x = word ^ key(i % 128);
         acc[i % 8] = acc[i % 8].wrapping_add((x % (1 << 32)) * (x >> 32));
-        acc[i % 8 ^ 1] = acc[i % 8 ^ 1].wrapping_add(word);
+        acc[(i % 8) ^ 1] = acc[(i % 8) ^ 1].wrapping_add(word);
         if i % 128 == 127 {
             acc = acc.map(|a| (a ^ a >> 47).wrapping_mul(0x9e37_79b1));
         }

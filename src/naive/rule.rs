@@ -1,0 +1,296 @@
+//! The lossy rules by the letter of the design: sort the deltas into buckets, keep some, put their representatives in.
+
+use crate::float::{Arith, Element};
+use crate::promote::{Promotion, Representative};
+use crate::spec::{BaseChoice, DomainChoice, Lossy};
+use std::collections::BTreeMap;
+
+/// A delta: of values (exact in f64), or of ordered bits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Delta {
+    Value(f64),
+    Ordered(i128),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Domain {
+    Value,
+    Ordered { lowest: i128 },
+}
+
+/// Sorted so that the first bucket is the first to be promoted.
+type Key = (std::cmp::Reverse<u32>, bool);
+
+impl Domain {
+    /// `None`: an exception.
+    fn delta<E: Element>(self, target: E, base: E) -> Option<Delta> {
+        match self {
+            _ if !target.finite() => None,
+            Domain::Value => {
+                let delta = target.to_arith().minus(base.to_arith()).to_f64();
+                delta.is_finite().then_some(Delta::Value(delta))
+            }
+            Domain::Ordered { .. } => {
+                base.finite().then(|| Delta::Ordered(i128::from(target.ordered()) - i128::from(base.ordered())))
+            }
+        }
+    }
+
+    fn apply<E: Element>(self, base: E, delta: Delta) -> E {
+        match (self, delta) {
+            (Domain::Ordered { lowest }, Delta::Ordered(delta)) => {
+                let sum = (i128::from(base.ordered()) + delta).clamp(lowest, i128::from(E::LARGEST));
+                E::of_ordered(sum as i64)
+            }
+            (_, Delta::Value(delta)) => E::round(base.to_arith().plus(E::A::of_f64(delta))),
+            _ => unreachable!("a delta of the other domain"),
+        }
+    }
+}
+
+fn key<E: Element>(delta: Delta) -> Key {
+    match delta {
+        Delta::Value(delta) => (std::cmp::Reverse(E::A::of_f64(delta).exponent_field()), delta < 0.0),
+        Delta::Ordered(delta) => (std::cmp::Reverse(128 - delta.unsigned_abs().leading_zeros()), delta < 0),
+    }
+}
+
+fn is_zero(delta: Delta) -> bool {
+    delta == Delta::Value(0.0) || delta == Delta::Ordered(0)
+}
+
+/// Entries of each bucket, by position.
+fn buckets<E: Element>(domain: Domain, target: &[E], base: &[E]) -> BTreeMap<Key, Vec<(usize, Delta)>> {
+    let mut buckets: BTreeMap<Key, Vec<(usize, Delta)>> = BTreeMap::new();
+    for i in 0..target.len() {
+        if target[i].bits() == base[i].bits() {
+            continue;
+        }
+        if let Some(delta) = domain.delta(target[i], base[i]).filter(|&delta| !is_zero(delta)) {
+            buckets.entry(key::<E>(delta)).or_default().push((i, delta));
+        }
+    }
+    buckets
+}
+
+/// Counts of the value domain's buckets: (exponent field, negative, count), largest exponent first.
+pub fn bucket_counts<E: Element>(target: &[E], base: &[E]) -> Vec<(u32, bool, u64)> {
+    let buckets = buckets(Domain::Value, target, base);
+    buckets.into_iter().map(|((exponent, negative), entries)| (exponent.0, negative, entries.len() as u64)).collect()
+}
+
+fn promoted(promotion: Promotion, keys: &[Key]) -> Vec<Key> {
+    match promotion {
+        Promotion::Buckets { bits } => keys.iter().copied().take((1 << bits) - 1).collect(),
+        Promotion::Levels(levels) => {
+            let mut kept = Vec::new();
+            let mut seen = Vec::new();
+            for &(exponent, negative) in keys {
+                if !seen.contains(&exponent) {
+                    seen.push(exponent);
+                }
+                if seen.len() <= usize::from(levels) {
+                    kept.push((exponent, negative));
+                }
+            }
+            kept
+        }
+    }
+}
+
+fn half_even(dividend: i128, divisor: i128) -> i128 {
+    let floor = dividend.div_euclid(divisor);
+    match (2 * dividend.rem_euclid(divisor)).cmp(&divisor) {
+        std::cmp::Ordering::Less => floor,
+        std::cmp::Ordering::Greater => floor + 1,
+        std::cmp::Ordering::Equal => floor + (floor & 1),
+    }
+}
+
+fn representative<E: Element>(entries: &[(usize, Delta)], which: Representative, chunk: usize) -> Delta {
+    if let Delta::Ordered(_) = entries[0].1 {
+        let deltas: Vec<i128> =
+            entries.iter().map(|(_, d)| if let Delta::Ordered(d) = d { *d } else { unreachable!() }).collect();
+        return Delta::Ordered(match which {
+            Representative::Mean => half_even(deltas.iter().sum(), deltas.len() as i128),
+            Representative::Midrange => {
+                half_even(deltas.iter().max().expect("some") + deltas.iter().min().expect("some"), 2)
+            }
+        });
+    }
+    let value = |d: &Delta| if let Delta::Value(d) = d { *d } else { unreachable!() };
+    let least = entries.iter().map(|(_, d)| value(d)).fold(f64::INFINITY, f64::min);
+    let greatest = entries.iter().map(|(_, d)| value(d)).fold(f64::NEG_INFINITY, f64::max);
+    let middle = if (least + greatest).is_finite() { (least + greatest) / 2.0 } else { least / 2.0 + greatest / 2.0 };
+    if which == Representative::Midrange {
+        return Delta::Value(E::A::of_f64(middle).to_f64());
+    }
+    // Eight lanes a chunk, chunks added in order.
+    let mut sum = 0.0;
+    let chunks = entries.iter().map(|(i, _)| i / chunk).collect::<std::collections::BTreeSet<_>>();
+    for number in chunks {
+        let lane = |lane: usize| {
+            entries
+                .iter()
+                .filter(|(i, _)| i / chunk == number && i % chunk % 8 == lane)
+                .fold(0.0, |sum, (_, d)| sum + value(d))
+        };
+        sum += ((lane(0) + lane(4)) + (lane(2) + lane(6))) + ((lane(1) + lane(5)) + (lane(3) + lane(7)));
+    }
+    let mean = E::A::of_f64(sum / entries.len() as f64);
+    Delta::Value(if mean.finite() { mean.to_f64() } else { E::A::of_f64(middle).to_f64() })
+}
+
+/// The delta that refinement keeps of `delta`: its bucket, the r bits after the leading one, and the middle of the rest.
+fn refined<E: Element>(delta: Delta, r: u32) -> Delta {
+    match delta {
+        Delta::Value(delta) => {
+            let bits = E::A::of_f64(delta).bits();
+            let cell = E::A::MANTISSA_BITS - r;
+            let cut = bits >> cell << cell;
+            Delta::Value(E::A::of_bits(if cell > 0 { cut | 1 << (cell - 1) } else { cut }).to_f64())
+        }
+        Delta::Ordered(delta) => {
+            let magnitude = delta.abs();
+            let length = 128 - magnitude.leading_zeros();
+            let cell = (length - 1).saturating_sub(r);
+            let cut = magnitude >> cell << cell;
+            let middle = if cell > 0 { cut | 1 << (cell - 1) } else { cut };
+            Delta::Ordered(if delta < 0 { -middle } else { middle })
+        }
+    }
+}
+
+fn coded<E: Element>(
+    lossy: &Lossy,
+    domain: Domain,
+    kept: &[Key],
+    buckets: &BTreeMap<Key, Vec<(usize, Delta)>>,
+    target: &[E],
+    base: &[E],
+    chunk: usize,
+) -> Vec<E> {
+    let mut result = base.to_vec();
+    for key in kept {
+        let entries = &buckets[key];
+        let stands = representative::<E>(entries, lossy.representative, chunk);
+        for &(i, delta) in entries {
+            let delta = if lossy.refinement > 0 { refined::<E>(delta, u32::from(lossy.refinement)) } else { stands };
+            result[i] = domain.apply(base[i], delta);
+        }
+    }
+    for i in 0..target.len() {
+        let unchanged = target[i].bits() == base[i].bits();
+        let exception =
+            domain.delta(target[i], base[i]).is_none() || (!result[i].finite() && result[i].bits() != base[i].bits());
+        if !unchanged && exception {
+            result[i] = target[i];
+        }
+    }
+    result
+}
+
+/// Every base and reconstruction that the rule allows: against the previous base, and against zero if that may be chosen.
+pub fn reconstruct<E: Element>(lossy: &Lossy, target: &[E], base: &[E], chunk: usize) -> Vec<Vec<E>> {
+    let non_negative = lossy.domain != DomainChoice::Value && !target.iter().chain(base).any(|e| e.sign());
+    let lowest = if non_negative { 0 } else { -1 - i128::from(E::LARGEST) };
+    let (domain, promotion) = match (lossy.domain, non_negative) {
+        (DomainChoice::Auto, true) => (Domain::Ordered { lowest }, lossy.non_negative),
+        (DomainChoice::Ordered, _) => (Domain::Ordered { lowest }, lossy.promotion),
+        _ => (Domain::Value, lossy.promotion),
+    };
+    let zeros = vec![E::ZERO; base.len()];
+    let mut bases = vec![base];
+    if lossy.base == BaseChoice::Auto {
+        bases.push(&zeros);
+    }
+    let code = |base: &[E]| {
+        let buckets = buckets(domain, target, base);
+        let keys: Vec<Key> = buckets.keys().copied().collect();
+        coded(lossy, domain, &promoted(promotion, &keys), &buckets, target, base, chunk)
+    };
+    bases.into_iter().map(code).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::Value;
+    use crate::header::{Base, Kind};
+    use crate::quantize::{Against, Statistics};
+    use crate::{Encoder, Spec};
+    use half::{bf16, f16};
+    use proptest::prelude::*;
+
+    fn pairs() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let entry = (any::<u64>(), 1u32..40, 0u8..12).prop_map(|(bits, shift, kind)| match kind {
+            0..=7 => (bits, bits ^ (bits.rotate_left(19) >> shift)),
+            8 => (bits, bits),
+            9 => (bits, 0),
+            _ => (bits, bits.rotate_left(29)),
+        });
+        prop::collection::vec(entry, 0..200)
+    }
+
+    fn lossy() -> impl Strategy<Value = (Lossy, bool)> {
+        let rule = (0u8..4, 1u8..=7, prop_oneof![Just(0u8), 1u8..=23]);
+        (rule, any::<[bool; 4]>()).prop_map(|((domain, levels, refinement), [mean, zero, buckets, positive])| {
+            let promotion =
+                if buckets { Promotion::Buckets { bits: 1 + levels % 4 } } else { Promotion::Levels(levels) };
+            let lossy = Lossy {
+                domain: [DomainChoice::Auto, DomainChoice::Value, DomainChoice::Ordered, DomainChoice::Auto]
+                    [usize::from(domain)],
+                promotion,
+                non_negative: Promotion::Levels(levels.min(2)),
+                representative: if mean { Representative::Mean } else { Representative::Midrange },
+                refinement,
+                base: if zero { BaseChoice::Auto } else { BaseChoice::Previous },
+                exact_fallback: false,
+                least_elements: 0,
+                ..Spec::lossy(3).lossy.expect("lossy")
+            };
+            (lossy, positive)
+        })
+    }
+
+    fn agrees<E: Element>(lossy: &Lossy, pairs: &[(u64, u64)], positive: bool, chunk_log2: u8) {
+        let mask = (u64::MAX >> (64 - E::BITS)) >> u32::from(positive);
+        let (target, before): (Vec<E>, Vec<E>) =
+            pairs.iter().map(|&(t, b)| (E::of_bits(t & mask), E::of_bits(b & mask))).unzip();
+        let spec = Spec { lossy: Some(*lossy), links: false, chunk_log2 };
+        let mut base = before.clone();
+        let header = Encoder::new(spec).expect("valid").encode(&target, &mut base, &mut Vec::new()).expect("encodes");
+        if header.kind == Kind::Same {
+            assert_eq!(bits(&target), bits(&before));
+            return;
+        }
+        let allowed = reconstruct(lossy, &target, &before, 1 << chunk_log2);
+        let which = usize::from(header.base == Base::Zero);
+        assert_eq!(bits(&base), bits(&allowed[which]), "{header:?}");
+    }
+
+    fn bits<E: Element>(elements: &[E]) -> Vec<u64> {
+        elements.iter().map(|e| e.bits()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_encoder_follows_the_rule((lossy, positive) in lossy(), pairs in pairs(), chunk_log2 in 6u8..8) {
+            agrees::<f32>(&lossy, &pairs, positive, chunk_log2);
+            agrees::<f64>(&lossy, &pairs, positive, chunk_log2);
+            agrees::<f16>(&lossy, &pairs, positive, chunk_log2);
+            agrees::<bf16>(&lossy, &pairs, positive, chunk_log2);
+        }
+
+        #[test]
+        fn statistics_count_the_buckets(pairs in pairs()) {
+            let (target, base): (Vec<f32>, Vec<f32>) =
+                pairs.iter().map(|&(t, b)| (f32::from_bits(t as u32), f32::from_bits(b as u32))).unzip();
+            let statistics = Statistics::<f32, Value>::of_chunk(Value, &target, Against::Base(&base));
+            let mut found: Vec<(u32, bool, u64)> =
+                statistics.buckets.iter().map(|(b, s)| (u32::from(b.exponent), b.negative, s.count)).collect();
+            found.sort_by_key(|&(exponent, negative, _)| (std::cmp::Reverse(exponent), negative));
+            prop_assert_eq!(found, bucket_counts(&target, &base));
+        }
+    }
+}
