@@ -1,17 +1,19 @@
 //! Content sums, CRCs and digests (format.md, section 1).
 
+use crate::simd;
+
 /// Bytes of a stripe: eight 64-bit words, one a lane.
-const STRIPE: usize = 64;
+pub(crate) const STRIPE: usize = 64;
 
 /// Stripes after which the lanes are scrambled.
-const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 
 /// The multiplier of the scramble and of the last fold.
-const SCRAMBLE: u64 = 0x9e37_79b1;
+pub(crate) const SCRAMBLE: u64 = 0x9e37_79b1;
 const FOLD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One key for each word of a block: the outputs of splitmix64 from seed 0.
-static KEYS: [u64; 8 * BLOCK] = keys();
+pub(crate) static KEYS: [u64; 8 * BLOCK] = keys();
 
 const fn keys() -> [u64; 8 * BLOCK] {
     let mut keys = [0; 8 * BLOCK];
@@ -26,50 +28,69 @@ const fn keys() -> [u64; 8 * BLOCK] {
     keys
 }
 
-/// Adds a stripe to the lanes; `keys` are those of its place in the block.
-#[inline(always)]
-fn add_stripe(lanes: &mut [u64; 8], stripe: &[u8; STRIPE], keys: &[u64]) {
-    for lane in 0..8 {
-        let mut word = [0; 8];
-        word.copy_from_slice(&stripe[8 * lane..8 * lane + 8]);
-        let word = u64::from_le_bytes(word);
-        let mixed = word ^ keys[lane];
-        lanes[lane] = lanes[lane].wrapping_add((mixed & 0xffff_ffff).wrapping_mul(mixed >> 32));
-        lanes[lane ^ 1] = lanes[lane ^ 1].wrapping_add(word);
+/// Where a content sum stands after whole stripes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lanes {
+    pub sums: [u64; 8],
+    /// Stripes since the last scramble.
+    pub place: usize,
+}
+
+impl Lanes {
+    fn add_stripe(&mut self, stripe: &[u8; STRIPE]) {
+        let keys = &KEYS[8 * self.place..8 * self.place + 8];
+        let (words, _) = stripe.as_chunks::<8>();
+        for lane in 0..8 {
+            let word = u64::from_le_bytes(words[lane]);
+            let mixed = word ^ keys[lane];
+            let product = (mixed & 0xffff_ffff).wrapping_mul(mixed >> 32);
+            self.sums[lane] = self.sums[lane].wrapping_add(product);
+            self.sums[lane ^ 1] = self.sums[lane ^ 1].wrapping_add(word);
+        }
+        self.place += 1;
+        if self.place == BLOCK {
+            self.sums.iter_mut().for_each(|sum| *sum = (*sum ^ (*sum >> 47)).wrapping_mul(SCRAMBLE));
+            self.place = 0;
+        }
     }
 }
 
-fn scramble(lanes: &mut [u64; 8]) {
-    for lane in lanes {
-        *lane = (*lane ^ (*lane >> 47)).wrapping_mul(SCRAMBLE);
+/// A content sum taken piece by piece; every piece but the last is whole stripes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ContentSum {
+    pub(crate) lanes: Lanes,
+    pub(crate) bytes: u64,
+}
+
+impl ContentSum {
+    pub fn update(&mut self, bytes: &[u8]) {
+        let (stripes, rest) = bytes.as_chunks::<STRIPE>();
+        self.bytes += bytes.len() as u64;
+        match simd::avx2() {
+            #[cfg(target_arch = "x86_64")]
+            Some(avx2) => avx2.add_stripes(&mut self.lanes, stripes),
+            _ => stripes.iter().for_each(|stripe| self.lanes.add_stripe(stripe)),
+        }
+        if !rest.is_empty() {
+            let mut stripe = [0; STRIPE];
+            stripe[..rest.len()].copy_from_slice(rest);
+            self.lanes.add_stripe(&stripe);
+        }
+    }
+
+    pub fn value(&self) -> u64 {
+        self.lanes.sums.iter().fold(self.bytes, |sum, lane| {
+            let sum = (sum ^ lane).wrapping_mul(FOLD);
+            sum ^ (sum >> 29)
+        })
     }
 }
 
 /// The content sum of a chunk's decoded bytes.
 pub fn content_sum(bytes: &[u8]) -> u64 {
-    let mut lanes = [0u64; 8];
-    let (stripes, rest) = bytes.as_chunks::<STRIPE>();
-    for block in stripes.chunks(BLOCK) {
-        for (stripe, keys) in block.iter().zip(KEYS.chunks_exact(8)) {
-            add_stripe(&mut lanes, stripe, keys);
-        }
-        if block.len() == BLOCK {
-            scramble(&mut lanes);
-        }
-    }
-    if !rest.is_empty() {
-        let mut stripe = [0; STRIPE];
-        stripe[..rest.len()].copy_from_slice(rest);
-        let place = stripes.len() % BLOCK;
-        add_stripe(&mut lanes, &stripe, &KEYS[8 * place..8 * place + 8]);
-        if place + 1 == BLOCK {
-            scramble(&mut lanes);
-        }
-    }
-    lanes.iter().fold(bytes.len() as u64, |sum, lane| {
-        let sum = (sum ^ lane).wrapping_mul(FOLD);
-        sum ^ (sum >> 29)
-    })
+    let mut sum = ContentSum::default();
+    sum.update(bytes);
+    sum.value()
 }
 
 /// A CRC-64/NVME taken piece by piece.
@@ -129,7 +150,14 @@ mod tests {
 
         #[test]
         fn the_sum_is_the_formula_of_the_format(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
-            prop_assert_eq!(content_sum(&bytes), naive::content_sum(&bytes));
+            let expected = naive::content_sum(&bytes);
+            prop_assert_eq!(content_sum(&bytes), expected);
+            let mut portable = ContentSum::default();
+            let (stripes, _) = bytes.as_chunks::<STRIPE>();
+            stripes.iter().for_each(|stripe| portable.lanes.add_stripe(stripe));
+            portable.bytes = (stripes.len() * STRIPE) as u64;
+            portable.update(&bytes[stripes.len() * STRIPE..]);
+            prop_assert_eq!(portable.value(), expected);
         }
 
         /// A linear sum misses changes that cancel, as a Huffman stream that falls out of step and in again makes them.

@@ -1,6 +1,7 @@
 //! Deltas and what is made of them: the two domains in which a lossy record works (format.md, section 8).
 
-use crate::float::{Arith, Element, Wide};
+use crate::float::{Arith, Element, ElementType, Wide};
+use crate::kernels::ValueTable;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
@@ -47,6 +48,12 @@ pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
     fn cell(self, bucket: Bucket, r: u32, field: u64) -> Self::Delta;
     /// `(least + greatest) / 2`, rounded once.
     fn midrange(self, least: Self::Delta, greatest: Self::Delta) -> Self::Delta;
+
+    /// The table for the fast loop, where there is one for these types and it can hold the buckets.
+    fn value_table(self, kept: &[Bucket], representatives: &[Self::Delta]) -> Option<ValueTable> {
+        let _ = (kept, representatives);
+        None
+    }
 }
 
 /// A sum of deltas in eight lanes (entry i of a chunk in lane i mod 8), and their mean.
@@ -115,6 +122,13 @@ impl<E: Element> Domain<E> for Value {
         let (least, greatest) = (least.to_f64(), greatest.to_f64());
         let sum = least + greatest;
         E::A::of_f64(if sum.is_finite() { sum / 2.0 } else { least / 2.0 + greatest / 2.0 })
+    }
+
+    fn value_table(self, kept: &[Bucket], representatives: &[E::A]) -> Option<ValueTable> {
+        if E::TYPE != ElementType::F32 || kept.len() != representatives.len() {
+            return None;
+        }
+        ValueTable::new(kept, representatives.iter().map(|r| r.to_f64() as f32))
     }
 }
 

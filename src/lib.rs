@@ -7,6 +7,8 @@ pub mod checksum;
 pub mod error;
 mod fenv;
 pub mod float;
+mod kernels;
+mod simd;
 mod view;
 mod wire;
 

@@ -2,6 +2,7 @@
 
 use crate::delta::{Bucket, Domain, Summation};
 use crate::float::Element;
+use crate::kernels::ValueTable;
 
 /// What is known of one bucket.
 #[derive(Debug, Clone)]
@@ -143,6 +144,8 @@ pub struct Quantizer<E: Element, D: Domain<E>> {
 pub struct Encoding<E: Element, D: Domain<E>> {
     pub quantizer: Quantizer<E, D>,
     symbols: Vec<u8>,
+    /// For the fast loop over f32 values.
+    pub value_table: Option<ValueTable>,
 }
 
 /// What an entry becomes.
@@ -213,7 +216,8 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         for (at, bucket) in kept.iter().enumerate() {
             symbols[bucket.index()] = at as u8 + 1;
         }
-        Encoding { quantizer, symbols }
+        let value_table = quantizer.domain.value_table(kept, &quantizer.representatives);
+        Encoding { quantizer, symbols, value_table }
     }
 
     #[inline(always)]

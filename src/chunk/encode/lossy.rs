@@ -1,0 +1,162 @@
+//! Lossy records: quantize against the base, then code the symbols.
+
+use super::squares::sum_of_squares;
+use super::{EncodedChunk, Squares};
+use crate::checksum::ContentSum;
+use crate::chunk::Scratch;
+use crate::coding::{Coding, Fields, Histogram};
+use crate::delta::Domain;
+use crate::float::Element;
+use crate::kernels::GROUP;
+use crate::quantize::{Against, Coded, Encoding};
+#[cfg(target_arch = "x86_64")]
+use crate::simd;
+use crate::wire::put_varint;
+
+/// Everything that the chunks of a lossy record share.
+pub struct LossyRecord<'a, E: Element, D: Domain<E>> {
+    pub encoding: &'a Encoding<E, D>,
+    pub coding: &'a Coding,
+    /// The base is zero, not the previous reconstruction.
+    pub from_zero: bool,
+    pub exceptions: bool,
+}
+
+impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
+    /// Appends a chunk; `base` goes in as the previous reconstruction and comes out as the new one.
+    pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
+        let start = out.len();
+        let delta = sum_of_squares(target, base);
+        if self.from_zero {
+            base.fill(E::ZERO);
+        }
+        let sum = self.quantize(target, base, scratch);
+        let errors = Squares { error: sum_of_squares(target, base), delta };
+        let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
+        if unchanged && !self.from_zero {
+            return EncodedChunk { length: None, sum, errors };
+        }
+        if self.exceptions {
+            write_exceptions(base, &scratch.exceptions, out);
+        }
+        self.coding.encode(&scratch.symbols, &mut scratch.coding, out);
+        scratch.fields.write(out);
+        EncodedChunk { length: Some(out.len() - start), sum, errors }
+    }
+
+    /// Fills the symbols, fields and exceptions of the chunk and updates the base. Returns its content sum.
+    fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> u64 {
+        let Scratch { symbols, fields, exceptions, .. } = scratch;
+        symbols.resize(target.len(), 0);
+        fields.clear();
+        exceptions.clear();
+        let mut sum = ContentSum::default();
+        let done = self.quantize_fast(target, base, symbols, exceptions, &mut sum);
+        let mut plain = PlainLoop { encoding: self.encoding, fields, exceptions };
+        plain.run(done, &target[done..], &mut base[done..], &mut symbols[done..]);
+        sum.update(bytemuck::cast_slice(&base[done..]));
+        sum.value()
+    }
+
+    /// Does as many entries from the first on as the vector code can; tells how many.
+    fn quantize_fast(
+        &self,
+        target: &[E],
+        base: &mut [E],
+        symbols: &mut [u8],
+        exceptions: &mut Vec<u32>,
+        sum: &mut ContentSum,
+    ) -> usize {
+        let done = target.len() / GROUP * GROUP;
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(avx2), Some(table)) = (simd::avx2(), &self.encoding.value_table)
+            && done > 0
+        {
+            let mut plain = PlainLoop { encoding: self.encoding, fields: &mut Fields::default(), exceptions };
+            let slow = |at: usize, target: &[f32; GROUP], base: &mut [f32; GROUP], symbols: &mut [u8; GROUP]| {
+                plain.run(at, bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base), symbols);
+            };
+            avx2.quantize_values(
+                table,
+                bytemuck::cast_slice(&target[..done]),
+                bytemuck::cast_slice_mut(&mut base[..done]),
+                &mut symbols[..done],
+                &mut sum.lanes,
+                slow,
+            );
+            sum.bytes += (done * size_of::<E>()) as u64;
+            return done;
+        }
+        let _ = (base, symbols, exceptions, sum, done);
+        0
+    }
+}
+
+/// Entry by entry: the twin of every fast loop, and what does the rest.
+struct PlainLoop<'a, E: Element, D: Domain<E>> {
+    encoding: &'a Encoding<E, D>,
+    fields: &'a mut Fields,
+    exceptions: &'a mut Vec<u32>,
+}
+
+impl<E: Element, D: Domain<E>> PlainLoop<'_, E, D> {
+    /// `at`: the position of the first entry in its chunk.
+    fn run(&mut self, at: usize, target: &[E], base: &mut [E], symbols: &mut [u8]) {
+        let quantizer = &self.encoding.quantizer;
+        let refined = quantizer.refinement() > 0;
+        for (i, ((&t, b), stored)) in target.iter().zip(base).zip(symbols).enumerate() {
+            *stored = 0;
+            match self.encoding.code(t, *b) {
+                Coded::Kept => {}
+                Coded::Symbol { symbol, field, element } => {
+                    *stored = symbol;
+                    *b = element;
+                    if refined {
+                        self.fields.push(field, quantizer.field_width(symbol));
+                    }
+                }
+                Coded::Exception => {
+                    *b = t;
+                    self.exceptions.push((at + i) as u32);
+                }
+            }
+        }
+    }
+}
+
+fn write_exceptions<E: Element>(elements: &[E], positions: &[u32], out: &mut Vec<u8>) {
+    put_varint(out, positions.len() as u64);
+    let mut next = 0;
+    for &position in positions {
+        put_varint(out, u64::from(position - next));
+        next = position + 1;
+    }
+    for &position in positions {
+        out.extend_from_slice(bytemuck::bytes_of(&elements[position as usize]));
+    }
+}
+
+/// Counts the symbols of a chunk without changing anything. Returns the exceptions.
+pub fn count_lossy<E: Element, D: Domain<E>>(
+    encoding: &Encoding<E, D>,
+    target: &[E],
+    base: Against<'_, E>,
+    scratch: &mut Scratch,
+    counts: &mut Histogram,
+) -> u64 {
+    let symbols = &mut scratch.symbols;
+    symbols.clear();
+    let mut exceptions = 0;
+    for (i, &t) in target.iter().enumerate() {
+        symbols.push(match encoding.code(t, base.at(i)) {
+            Coded::Symbol { symbol, .. } => symbol,
+            Coded::Kept => 0,
+            Coded::Exception => {
+                exceptions += 1;
+                0
+            }
+        });
+    }
+    counts.count(symbols);
+    exceptions
+}

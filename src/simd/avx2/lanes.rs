@@ -1,0 +1,53 @@
+//! Loads and stores of whole vectors: arrays in, so that no pointer is ever out of bounds.
+
+use std::arch::x86_64::*;
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_f32(from: &[f32; 8]) -> __m256 {
+    // SAFETY: the array has the 32 bytes that are read; no alignment is needed.
+    unsafe { _mm256_loadu_ps(from.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store_f32(to: &mut [f32; 8], value: __m256) {
+    // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
+    unsafe { _mm256_storeu_ps(to.as_mut_ptr(), value) };
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_bytes(from: &[u8; 32]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; no alignment is needed.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store_bytes(to: &mut [u8; 32], value: __m256i) {
+    // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_words(from: &[u64; 4]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; no alignment is needed.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store_words(to: &mut [u64; 4], value: __m256i) {
+    // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };
+}
+
+/// Eight bytes as eight 32-bit integers.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn widen(from: &[u8; 8]) -> __m256i {
+    // SAFETY: the array has the 8 bytes that are read; no alignment is needed.
+    unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().cast())) }
+}

@@ -1,0 +1,174 @@
+//! Delta, bucket, symbol, reconstruction and content sum of f32 values in one pass.
+
+use super::Avx2;
+use super::lanes::{load_f32, store_bytes, store_f32, widen};
+use super::sum::SumLanes;
+use crate::checksum::Lanes;
+use crate::kernels::{GROUP, ValueTable};
+use std::arch::x86_64::*;
+
+impl Avx2 {
+    /// Codes whole groups: fills `symbols`, turns `base` into the reconstruction and adds it to `sums`. A group with an entry
+    /// that has no finite delta, an exponent above the table's, or a reconstruction that is not finite is handed to `slow`
+    /// (with its position), which must do the same but for the sums. The slices have one length, a multiple of [`GROUP`].
+    pub fn quantize_values(
+        self,
+        table: &ValueTable,
+        target: &[f32],
+        base: &mut [f32],
+        symbols: &mut [u8],
+        sums: &mut Lanes,
+        slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
+    ) {
+        // SAFETY: `self` proves that the machine has AVX2.
+        unsafe { quantize_values(table, target, base, symbols, sums, slow) };
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn quantize_values(
+    table: &ValueTable,
+    target: &[f32],
+    base: &mut [f32],
+    symbols: &mut [u8],
+    lanes: &mut Lanes,
+    mut slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
+) {
+    let registers = Registers::new(table);
+    let mut sums = SumLanes::load(lanes);
+    let groups = target.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0);
+    for (number, ((target, base), symbols)) in groups.zip(symbols.as_chunks_mut::<GROUP>().0).enumerate() {
+        let before = load_group(base);
+        let coded = registers.code(load_group(target), before);
+        store_bytes(symbols, coded.symbols);
+        let after = registers.reconstruct(symbols, before);
+        if coded.outside | not_finite(&after) != 0 {
+            slow(number * GROUP, target, base, symbols);
+            add(&mut sums, load_group(base));
+            continue;
+        }
+        let (eights, _) = base.as_chunks_mut::<8>();
+        for k in 0..4 {
+            store_f32(&mut eights[k], after[k]);
+        }
+        add(&mut sums, after);
+    }
+    sums.store(lanes);
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_group(group: &[f32; GROUP]) -> [__m256; 4] {
+    let (eights, _) = group.as_chunks::<8>();
+    [load_f32(&eights[0]), load_f32(&eights[1]), load_f32(&eights[2]), load_f32(&eights[3])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add(sums: &mut SumLanes, group: [__m256; 4]) {
+    let [a, b, c, d] = group.map(|eight| _mm256_castps_si256(eight));
+    sums.add([a, b]);
+    sums.add([c, d]);
+}
+
+/// A mask that is not 0 if any entry is infinite or NaN.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn not_finite(group: &[__m256; 4]) -> i32 {
+    let exponents = _mm256_set1_epi32(0x7f80_0000);
+    let [a, b, c, d] = group.map(|eight| _mm256_castps_si256(eight));
+    // Where no entry has all exponent bits set, nearly always, the OR of all has not either.
+    let any = _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
+    let full = |bits| _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponents), exponents);
+    if _mm256_movemask_epi8(full(any)) == 0 {
+        return 0;
+    }
+    let found = _mm256_or_si256(_mm256_or_si256(full(a), full(b)), _mm256_or_si256(full(c), full(d)));
+    _mm256_movemask_epi8(found)
+}
+
+struct Registers {
+    top: __m256i,
+    positive: __m256i,
+    negative: __m256i,
+    low_representatives: __m256,
+    high_representatives: __m256,
+    many: bool,
+}
+
+struct Coded {
+    symbols: __m256i,
+    outside: i32,
+}
+
+impl Registers {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new(table: &ValueTable) -> Self {
+        let twice = |half: &[u8; 16]| {
+            let both: [u8; 32] = std::array::from_fn(|i| half[i % 16]);
+            super::lanes::load_bytes(&both)
+        };
+        let (eights, _) = table.representatives.as_chunks::<8>();
+        let highest = table.positive.iter().chain(&table.negative).max().copied().unwrap_or(0);
+        Registers {
+            top: _mm256_set1_epi16(i16::from(table.top)),
+            positive: twice(&table.positive),
+            negative: twice(&table.negative),
+            low_representatives: load_f32(&eights[0]),
+            high_representatives: load_f32(&eights[1]),
+            many: highest > 7,
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn code(&self, target: [__m256; 4], base: [__m256; 4]) -> Coded {
+        let upper = |k: usize| {
+            let delta = _mm256_castps_si256(_mm256_sub_ps(target[k], base[k]));
+            _mm256_srli_epi32::<16>(delta)
+        };
+        // The upper halves of 16 deltas: sign, exponent, 7 bits of mantissa.
+        let first = _mm256_packus_epi32(upper(0), upper(1));
+        let second = _mm256_packus_epi32(upper(2), upper(3));
+        let (low, low_outside) = self.below_top(first);
+        let (high, high_outside) = self.below_top(second);
+        let packed = _mm256_packus_epi16(low, high);
+        // The packs work on halves of vectors: put the runs of four entries back in order.
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let below = _mm256_permutevar8x32_epi32(packed, order);
+        let flipped = _mm256_xor_si256(below, _mm256_set1_epi8(-128));
+        let symbols =
+            _mm256_or_si256(_mm256_shuffle_epi8(self.positive, below), _mm256_shuffle_epi8(self.negative, flipped));
+        let outside = _mm256_movemask_epi8(_mm256_or_si256(low_outside, high_outside)) & 0xaaaa_aaaa_u32 as i32;
+        Coded { symbols, outside }
+    }
+
+    /// How far below the top each exponent is, at most 15, with the sign as bit 7; and where it is above.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn below_top(&self, upper: __m256i) -> (__m256i, __m256i) {
+        let exponent = _mm256_srli_epi16::<8>(_mm256_slli_epi16::<1>(upper));
+        let below = _mm256_sub_epi16(self.top, exponent);
+        let capped = _mm256_min_epi16(below, _mm256_set1_epi16(15));
+        let sign = _mm256_and_si256(_mm256_srli_epi16::<8>(upper), _mm256_set1_epi16(0x80));
+        (_mm256_or_si256(capped, sign), below)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn reconstruct(&self, symbols: &[u8; GROUP], base: [__m256; 4]) -> [__m256; 4] {
+        let (eights, _) = symbols.as_chunks::<8>();
+        let one = |k: usize| {
+            let index = widen(&eights[k]);
+            let mut step = _mm256_permutevar8x32_ps(self.low_representatives, index);
+            if self.many {
+                let high = _mm256_permutevar8x32_ps(self.high_representatives, index);
+                let use_high = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+                step = _mm256_blendv_ps(step, high, use_high);
+            }
+            _mm256_add_ps(base[k], step)
+        };
+        [one(0), one(1), one(2), one(3)]
+    }
+}
