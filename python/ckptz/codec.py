@@ -40,6 +40,8 @@ _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
 _OPAQUE = 16
 _LARGEST_OPAQUE = 255
 
+_MOST_THREADS = 1024
+
 _MAGIC = b"CKA\x01"
 _END = struct.Struct("<IQ")
 _CRC_BYTES = 8
@@ -49,9 +51,11 @@ def default_threads(threads: int | None = None) -> int:
     """Return how many threads to use: as told, or `CKPTZ_NUM_THREADS`, or the usable cores."""
     if threads is None:
         text = os.environ.get("CKPTZ_NUM_THREADS", "")
-        threads = int(text) if text.isascii() and text.isdecimal() else len(os.sched_getaffinity(0))
-    if not 1 <= threads <= 1024:
-        raise ValueError(f"threads={threads} is not from 1 to 1024")
+        if not (text.isascii() and text.isdecimal()):
+            return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        threads = int(text)
+    if type(threads) is not int or not 1 <= threads <= _MOST_THREADS:
+        raise ValueError(f"threads={threads!r} is not an integer from 1 to {_MOST_THREADS}")
     return threads
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from . import codec
 from .file import FileWriter
-from .restore import shape_of
+from .layers import shape_of
 from .schema import Schema
 from .state import contiguous
 
@@ -53,8 +53,12 @@ def encode_tensors(
     for start, targets in _segments(arrays):
         part = slice(start, start + len(targets))
         elements = [shape_of(node)[0] for node in schema.tensors[part]]
+        given = list(bases[part])
+        if residual:
+            # Where there was no base the record is exact, and so the target is what it gives.
+            given = [t if base is None else base for t, base in zip(targets, given, strict=True)]
         encoder = codec.SnapshotEncoder(
-            targets, list(bases[part]), elements, list(specs[part]), residual, threads, start
+            targets, given, elements, list(specs[part]), residual, threads, start
         )
         _drain(encoder, file, progress)
         found = encoder.finish()

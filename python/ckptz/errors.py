@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from pathlib import Path
+
 __all__ = [
     "BoundError",
     "ChecksumError",
     "CkptzError",
     "CkptzWarning",
     "FormatError",
+    "MismatchError",
     "MissingSnapshotError",
     "PolicyError",
     "StepExistsError",
     "StepOrderError",
     "StoreLockedError",
     "UnsupportedTypeError",
+    "warn",
 ]
+
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 class CkptzError(Exception):
@@ -34,6 +43,10 @@ class ChecksumError(FormatError):
 
 class MissingSnapshotError(CkptzError, LookupError):
     """A step, a parent snapshot, or a key that the store does not hold."""
+
+
+class MismatchError(CkptzError, ValueError):
+    """A leaf that is not as the template has it: names its key path and both."""
 
 
 class StepExistsError(CkptzError, ValueError):
@@ -62,3 +75,13 @@ class BoundError(CkptzError):
 
 class CkptzWarning(UserWarning):
     """Something was skipped or replaced; the message names it."""
+
+
+def warn(text: str) -> None:
+    """Issue a `CkptzWarning` that points at the user's line, however deep in the package it is."""
+    level = 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, CkptzWarning, stacklevel=level)

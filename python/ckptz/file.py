@@ -39,8 +39,10 @@ class _Sink(Protocol):
 
 
 class _Source(Protocol):
-    path: Path
-    size: int
+    @property
+    def path(self) -> Path: ...
+    @property
+    def size(self) -> int: ...
 
     def read(self, offset: int, length: int) -> Bytes: ...
 
@@ -101,7 +103,7 @@ class FileReader:
         """Read everything but the payload."""
         self.path = source.path
         self.size = source.size
-        self._source = source
+        self.source = source
         if source.size == 0:
             raise self._error(0, "the file is empty")
         self.kind = self._read_header()
@@ -116,7 +118,7 @@ class FileReader:
         return kind(f"{self.path}: offset {offset}: {what}")
 
     def _read_header(self) -> int:
-        self._header = self._source.read(0, _HEADER.size).tobytes()
+        self._header = self.source.read(0, _HEADER.size).tobytes()
         if len(self._header) < _HEADER.size or not self._header.startswith(MAGIC):
             raise self._error(0, "not a ckptz file")
         _, version, kind, revision, reserved, features = _HEADER.unpack(self._header)
@@ -134,7 +136,7 @@ class FileReader:
 
     def _read_metadata(self) -> tuple[bytes, int]:
         at = max(PAYLOAD_AT, self.size - _TAIL)
-        tail = self._source.read(at, self.size - at).tobytes()
+        tail = self.source.read(at, self.size - at).tobytes()
         end = self.size - _FOOTER.size
         if end < PAYLOAD_AT or len(tail) < _FOOTER.size:
             raise self._error(self.size, "the file is cut off")
@@ -146,7 +148,7 @@ class FileReader:
         metadata = (
             tail[start - at : end - at]
             if start >= at
-            else self._source.read(start, length).tobytes()
+            else self.source.read(start, length).tobytes()
         )
         found = codec.Crc()
         found.update(self._header + metadata + footer[:-8])
@@ -156,7 +158,7 @@ class FileReader:
 
     def read(self, offset: int, length: int) -> Bytes:
         """Return bytes of the payload. Raises `FormatError` where it ends before them."""
-        data = self._source.read(PAYLOAD_AT + offset, length)
+        data = self.source.read(PAYLOAD_AT + offset, length)
         if data.size < length or offset + length > self.payload_bytes:
             raise self._error(PAYLOAD_AT + offset, "the payload is cut off")
         return data

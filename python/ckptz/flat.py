@@ -15,7 +15,6 @@ Keys = str | Sequence[str]
 
 def flat_state(
     chain: OpenChain,
-    values: Sequence[object],
     keys: Keys,
     as_numpy: bool,
     progress: Callable[[int], None] | None = None,
@@ -26,6 +25,7 @@ def flat_state(
     """
     globs = [glob(pattern) for pattern in ([keys] if isinstance(keys, str) else keys)]
     wanted = [leaf for leaf in chain.schema.leaves() if any(match(leaf.path) for match in globs)]
+    values = chain.plain_values()
     numbers = sorted({leaf.number for leaf in wanted if leaf.kind != "value"})
     nodes = chain.schema.tensors
     tensors = {

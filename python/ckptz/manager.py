@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from . import codec
 from .errors import (
-    CkptzWarning,
+    CkptzError,
     FormatError,
     MissingSnapshotError,
     StepExistsError,
     StepOrderError,
+    warn,
 )
 from .flat import Keys, flat_state
-from .messagepack import decode_values
 from .policy import Policy, Rule
-from .restore import OpenChain
+from .reader import SnapshotReader
 from .snapshot import LARGEST_STEP
 from .state import flatten, unflatten
 from .stats import SnapshotStats, snapshot_stats
 from .storage import LocalStorage
 from .store import Entry, Store
+from .template import Template
 from .verify import VerifyReport, verify_store
 from .view import Snapshot
 from .writer import SnapshotWriter
@@ -33,7 +34,6 @@ from .writer import SnapshotWriter
 __all__ = ["CheckpointManager"]
 
 Progress = Callable[[int], None]
-_T = TypeVar("_T")
 
 
 class CheckpointManager:
@@ -66,9 +66,11 @@ class CheckpointManager:
             raise ValueError(f"full_every={full_every!r} is not an integer from 0 up")
         self._store = Store(LocalStorage(path))
         self._threads = codec.default_threads(threads)
+        self._reader = SnapshotReader(self._store, self._threads)
         self._readonly = readonly
         self._closed = False
         self._saving = threading.RLock()
+        self._busy = False
         if readonly and not self._store.storage.exists():
             raise FileNotFoundError(f"{path}: there is no store to read")
         self._store.refresh()
@@ -79,7 +81,7 @@ class CheckpointManager:
         try:
             return self._store.policy() or Policy.lossy()
         except FormatError as error:
-            warnings.warn(f"going on with the policy 'lossy': {error}", CkptzWarning, stacklevel=3)
+            warn(f"going on with the policy 'lossy': {error}")
             return Policy.lossy()
 
     @property
@@ -110,20 +112,38 @@ class CheckpointManager:
         """
         with self._saving:
             self._check_writable()
-            self._check_step(step)
-            self._begin_writing()
-            leave = self._leaving(step, overwrite)
-            self._writer.write(step, flatten(state), leave, self._threads, progress)
+            number = self._check_step(step)
+            self._busy = True
+            try:
+                self._begin_writing()
+                after = self._predecessor(number, overwrite)
+                self._writer.write(number, flatten(state), after, self._threads, progress)
+            finally:
+                self._busy = False
+                if self._closed:
+                    self._let_go()
 
     def _check_writable(self) -> None:
         if self._closed:
             raise ValueError("this manager is closed")
         if self._readonly:
             raise ValueError("this manager is read-only")
+        if self._busy:
+            # The lock is this thread's own: a signal handler, or the progress callback.
+            raise CkptzError("a save of this thread is still under way")
 
-    def _check_step(self, step: object) -> None:
-        if type(step) is not int or not 0 <= step <= LARGEST_STEP:
+    @staticmethod
+    def _check_step(step: Any) -> int:
+        try:
+            number = -1 if isinstance(step, bool) else int(operator.index(step))
+        except TypeError:
+            number = -1
+        if not 0 <= number <= LARGEST_STEP:
             raise ValueError(f"step={step!r} is not an integer from 0 to 2^63 - 1")
+        return number
+
+    def _wanted(self, step: int | None) -> int | None:
+        return None if step is None else self._check_step(step)
 
     def _begin_writing(self) -> None:
         storage = self._store.storage
@@ -131,33 +151,36 @@ class CheckpointManager:
             storage.create()
             storage.lock()
             storage.remove_unfinished()
+        storage.remove_own_unfinished()
         self._store.refresh()
 
-    def _leaving(self, step: int, overwrite: bool) -> list[int]:
-        """Check the step against the line; return the sequence numbers that leave it."""
+    def _predecessor(self, step: int, overwrite: bool) -> Entry | None:
+        """Check a step against the line; return the snapshot that the line goes on from."""
         steps = self._store.steps(self._writer.tip)
-        if steps and step in steps and not overwrite:
-            self._writer.confirm(steps[step], self._threads)
+        if step in steps and not overwrite:
+            self._reader.confirm(steps[step])
             steps = self._store.steps(self._writer.tip)
+        newest = max(steps, default=-1)
         if step in steps and not overwrite:
             raise StepExistsError(
                 f"{self.path}: step {step} is there already; save it with overwrite=True "
                 "to replace it"
             )
-        later = [entry for s, entries in steps.items() if s > step for entry in entries]
-        if later and not overwrite:
-            newest = max(steps)
+        if newest > step and not overwrite:
             raise StepOrderError(
                 f"{self.path}: step {step} is not above the newest, {newest}; go back with "
                 f"restore(STEP, rewind=True) first"
             )
-        return [entry.meta.sequence for entry in later]
+        earlier = [generations for number, generations in steps.items() if number <= step]
+        return earlier[-1][0] if earlier else None
 
     def restore(
         self,
         step: int | None = None,
         *,
         keys: Keys | None = None,
+        like: object = None,
+        cast: bool = False,
         as_numpy: bool = False,
         types: Sequence[type] = (),
         rewind: bool = False,
@@ -168,14 +191,29 @@ class CheckpointManager:
 
         Bit for bit as it was stored; the newest one (with `exact="latest"`) as it was saved. A
         damaged newest snapshot is skipped with a warning. keys: a glob of key paths, or several:
-        a flat dict of the leaves that match. as_numpy: NumPy arrays for torch tensors. types:
+        a flat dict of the leaves that match. like: a template whose structure the state gets;
+        leaves are found by key path, those of the snapshot that it lacks are left out. An array
+        of another shape or dtype than the template's raises `MismatchError`; cast: convert dtypes
+        (but never to integers what is none). as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
         next save. residual: False gives the newest snapshot as it will be once it is history.
-        Raises `MissingSnapshotError`, or `FormatError` naming file, tensor and offset.
+        Raises `MissingSnapshotError` for a step or keys that are not there, or `FormatError`
+        naming file, tensor and offset.
         """
-        entry, state = self._with_good(
-            step, lambda entry: self._restore(entry, keys, as_numpy, types, residual, progress)
-        )
+        template = None if like is None else Template(like, cast=cast)
+        if template is not None and keys is not None:
+            raise ValueError("restore: like and keys do not go together")
+
+        def use(entry: Entry, look_again: bool) -> Any:
+            with self._reader.open(entry, look_again, residual) as chain:
+                if keys is not None:
+                    return flat_state(chain, keys, as_numpy, progress)
+                if template is not None:
+                    return template.fill(chain, as_numpy, progress)
+                arrays, values = chain.arrays(progress=progress), chain.plain_values()
+                return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
+
+        entry, state = self._reader.use(self._wanted(step), self._writer.tip, use)
         if keys is not None and not state:
             raise MissingSnapshotError(f"{self.path}: no key path matches {keys!r}")
         if rewind:
@@ -183,56 +221,13 @@ class CheckpointManager:
                 self._writer.rewind(entry)
         return state
 
-    def _with_good(self, step: int | None, use: Callable[[Entry], _T]) -> tuple[Entry, _T]:
-        """Use the best generation of a step, or the newest snapshot that can be used."""
-        tip = self._writer.tip
-        if step is None:
-            entries = list(self._store.restorable(tip))
-        else:
-            self._check_step(step)
-            entries = self._store.at(step, tip)
-        failed: Exception | None = None
-        for entry in entries:
-            if not self._store.can_restore(entry):
-                continue
-            if failed is not None:
-                warnings.warn(
-                    f"taking step {entry.meta.step}: {failed}", CkptzWarning, stacklevel=4
-                )
-            try:
-                return entry, use(entry)
-            except (FormatError, MissingSnapshotError) as error:
-                self._store.mark_damaged(entry, error)
-                failed = error
-            except FileNotFoundError as error:
-                failed = error
-        raise failed or MissingSnapshotError(f"{self.path}: no snapshot can be restored")
-
-    def _restore(
-        self,
-        entry: Entry,
-        keys: Keys | None,
-        as_numpy: bool,
-        types: Sequence[type],
-        residual: bool,
-        progress: Progress | None,
-    ) -> Any:
-        with self._open_chain(entry, residual) as chain:
-            values = decode_values(chain.values)
-            if keys is not None:
-                return flat_state(chain, values, keys, as_numpy, progress)
-            arrays = chain.arrays(progress=progress)
-            return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
-
-    def _open_chain(self, entry: Entry, residual: bool = True) -> OpenChain:
-        """Open the files of a snapshot, with its residual if that is there and wanted."""
-        found = self._store.residuals.get(entry.id) if residual else None
-        return OpenChain.of_store(self._store, entry, residual=found, threads=self._threads)
-
     def open(self, step: int | None = None, *, as_numpy: bool = False) -> Snapshot:
         """Return a read-only mapping from key paths to lazy tensors of a step (the newest)."""
-        use = lambda entry: Snapshot(self._open_chain(entry), as_numpy)  # noqa: E731
-        return self._with_good(step, use)[1]
+
+        def use(entry: Entry, look_again: bool) -> Snapshot:
+            return Snapshot(self._reader.open(entry, look_again), as_numpy)
+
+        return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
 
     def all_steps(self) -> list[int]:
         """Return the steps that can be restored, in numeric order."""
@@ -244,13 +239,8 @@ class CheckpointManager:
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""
-        entries = list(self._store.restorable(self._writer.tip))
-        if step is not None:
-            self._check_step(step)
-            entries = self._store.at(step, self._writer.tip)
-        if not entries:
-            raise MissingSnapshotError(f"{self.path}: no snapshot can be restored")
-        return snapshot_stats(self._store, entries[0])
+        entry = self._reader.find(self._wanted(step), self._writer.tip)
+        return snapshot_stats(self._store, entry)
 
     def verify(self, *, progress: Progress | None = None) -> VerifyReport:
         """Check every byte and every decoded chunk of every snapshot against its checksum.
@@ -267,8 +257,12 @@ class CheckpointManager:
         """Let go of the store; further calls do nothing."""
         with self._saving:
             self._closed = True
-            self._store.storage.unlock()
-            self._writer.forget_base()
+            if not self._busy:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._store.storage.unlock()
+        self._writer.forget_base()
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.all_steps())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,47 +13,30 @@ from numpy.typing import NDArray
 
 from . import codec
 from .dtypes import numpy_dtype
-from .errors import ChecksumError, CkptzWarning, FormatError
+from .errors import ChecksumError, FormatError, warn
 from .file import PAYLOAD_AT, FileReader
-from .schema import Schema, TensorNode
+from .layers import MOST_FILES, Selection, number_tensors, open_layer, shape_of, whole
+from .schema import Schema, decode_values
 from .snapshot import resolve_values
-from .storage import LocalStorage
+from .storage import LocalStorage, is_shortage
 from .store import Entry, Store
 
-__all__ = ["OpenChain", "Selection", "whole"]
-
-Bytes = NDArray[np.uint8]
+__all__ = ["OpenChain", "ResidualGoneError"]
 
 # Bytes, stored and decoded, that are worked on at once.
 WINDOW = 16 << 20
 
-Identity = tuple[Any, ...]
 
-
-def identity(node: TensorNode) -> Identity:
-    """Return what a record's base is found by (format.md, section 4)."""
-    return (node.keys, node.dtype, node.shape, node.global_shape, node.offset)
-
-
-def shape_of(node: TensorNode) -> tuple[int, int]:
-    """Return element type and count of a tensor, as the core takes them."""
-    element = codec.element_number(node.element_type, node.itemsize)
-    return element, codec.element_count(element, nbytes_of(node))
-
-
-def nbytes_of(node: TensorNode) -> int:
-    """Return the bytes of a tensor."""
-    return math.prod(node.shape) * node.itemsize
+class ResidualGoneError(FileNotFoundError):
+    """A residual has been deleted since the store was read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Elements of a tensor (number in the schema) that are wanted, and where their bytes go."""
+class _Plan:
+    """Layers, and what the core makes of their record headers."""
 
-    tensor: int
-    start: int
-    stop: int
-    out: Bytes
+    layers: list[Entry]
+    chain: codec.Chain
 
 
 class OpenChain:
@@ -74,34 +55,50 @@ class OpenChain:
         residual: Entry | None = None,
         threads: int = 1,
         strict: bool = False,
+        look_again: bool = False,
     ) -> None:
         """Open a chain, oldest first. strict: a damaged residual is an error.
 
-        Raises `FormatError`, `MissingSnapshotError` or `OSError`.
+        look_again: a residual that is gone raises `ResidualGoneError`, for a caller who will see
+        whether something newer has taken its place. Raises `FormatError`, `MissingSnapshotError`
+        or `OSError`.
         """
         self.entry = chain[-1]
         self.schema = schema_of(self.entry)
-        self.layers = list(chain)
-        self.residual = residual
+        self.residual: Entry | None = None
         self._storage = storage
-        self._schema_of = schema_of
         self._threads = threads
         self._files = contextlib.ExitStack()
-        self._readers: list[FileReader] = []
+        self._layers = list(chain)
+        self._nodes, self._members = number_tensors(chain, schema_of)
+        self._closed = False
         try:
             self.values = _resolve(storage, chain, self.schema)
-            if residual is not None:
-                try:
-                    self._open(residual)
-                except (FormatError, OSError) as error:
-                    if strict:
-                        raise
-                    self._leave_residual(error)
-            if self.residual is None:
-                self._open(None)
+            self._readers = [self._reader(layer) for layer in chain]
+            self._plan = self._open_residual(residual, strict, look_again)
         except BaseException:
             self._files.close()
             raise
+
+    def _open_residual(self, residual: Entry | None, strict: bool, look_again: bool) -> _Plan:
+        if residual is None:
+            return self._planned(None)
+        try:
+            try:
+                self._readers.append(self._reader(residual))
+            except FileNotFoundError as error:
+                if look_again:
+                    raise ResidualGoneError(*error.args, error.filename) from error
+                raise
+            plan = self._planned(residual)
+        except (FormatError, OSError) as error:
+            if strict or is_shortage(error) or isinstance(error, ResidualGoneError):
+                raise
+            plan = self._planned(None)
+            self._leave_residual(error)
+            return plan
+        self.residual = residual
+        return plan
 
     @classmethod
     def of_store(
@@ -112,6 +109,7 @@ class OpenChain:
         residual: Entry | None = None,
         threads: int = 1,
         strict: bool = False,
+        look_again: bool = False,
     ) -> OpenChain:
         """Open the chain of a store's snapshot."""
         chain = store.chain(entry)
@@ -122,91 +120,112 @@ class OpenChain:
             residual=residual,
             threads=threads,
             strict=strict,
+            look_again=look_again,
         )
 
-    def _open(self, residual: Entry | None) -> None:
-        chain = [layer for layer in self.layers if layer is not self.residual]
-        self.layers = chain if residual is None else [*chain, residual]
-        members = self._number_tensors(chain)
-        if residual is not None:
-            members.append(members[-1])
-        headers = [layer.stored.headers for layer in self.layers]
-        with self._named():
-            shapes = [shape_of(node) for node in self._nodes]
-            self._chain = codec.Chain(shapes, list(zip(headers, members, strict=True)))
-        for layer, length in zip(self.layers, self._chain.payload_bytes(), strict=True):
-            if layer.payload_bytes != length:
-                raise FormatError(
-                    f"{self._storage / layer.name}: offset {PAYLOAD_AT}: the payload has "
-                    f"{layer.payload_bytes} bytes, its records {length}"
-                )
-        self._readers += [self._reader(layer) for layer in self.layers[len(self._readers) :]]
+    @property
+    def length(self) -> int:
+        """How many snapshots there are in the chain."""
+        return len(self._layers)
 
-    def _number_tensors(self, chain: Sequence[Entry]) -> list[list[int]]:
-        """Give every tensor of every layer a number; those of the last one come first."""
-        numbers: dict[Identity, int] = {}
-        self._nodes: list[TensorNode] = []
-        known: dict[bytes, list[int]] = {}
-        for layer in reversed(chain):
-            if layer.meta.schema not in known:
-                members = []
-                for node in self._schema_of(layer).tensors:
-                    number = numbers.setdefault(identity(node), len(self._nodes))
-                    if number == len(self._nodes):
-                        self._nodes.append(node)
-                    members.append(number)
-                known[layer.meta.schema] = members
-        return [known[layer.meta.schema] for layer in chain]
+    def plain_values(self) -> list[object]:
+        """Return the plain values in schema order. Raises `FormatError`."""
+        try:
+            return decode_values(self.values)
+        except FormatError as error:
+            raise self._about(self.entry, str(error)) from error
+
+    def _about(self, layer: Entry, what: str, kind: type[FormatError] = FormatError) -> FormatError:
+        error = kind(f"{self._storage / layer.name}: {what}")
+        error.snapshot = layer.id
+        return error
+
+    def _planned(self, residual: Entry | None) -> _Plan:
+        """Read the record headers of all layers, with or without a residual."""
+        layers, members = self._layers, self._members
+        if residual is not None:
+            layers, members = [*layers, residual], [*members, members[-1]]
+        headers = [layer.stored.headers for layer in layers]
+        with self._named(layers, None):
+            shapes = [shape_of(node) for node in self._nodes]
+            chain = codec.Chain(shapes, list(zip(headers, members, strict=True)))
+        for layer, length in zip(layers, chain.payload_bytes(), strict=True):
+            if layer.payload_bytes != length:
+                raise self._about(
+                    layer,
+                    f"offset {PAYLOAD_AT}: the payload has {layer.payload_bytes} bytes, "
+                    f"its records {length}",
+                )
+        return _Plan(layers, chain)
 
     def _reader(self, layer: Entry) -> FileReader:
-        source = self._files.enter_context(self._storage.open(layer.name))
-        reader = FileReader(source)
-        if reader.snapshots[0].id != layer.id:
-            raise FormatError(f"{source.path}: the file has been replaced since the store was read")
-        return reader
+        briefly = len(self._layers) > MOST_FILES
+        return open_layer(self._storage, layer, self._files, briefly=briefly)
 
     def _leave_residual(self, error: Exception) -> None:
-        warnings.warn(
+        warn(
             f"the residual of step {self.entry.meta.step} is lost, the reconstruction is used: "
-            f"{error}",
-            CkptzWarning,
-            stacklevel=6,
+            f"{error}"
         )
-        self.layers = [layer for layer in self.layers if layer is not self.residual]
-        self.residual = None
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _named(self, layers: Sequence[Entry], chain: codec.Chain | None) -> Iterator[None]:
         """Turn the core's errors into ones that name file, tensor and offset."""
         try:
             yield
         except codec.RecordError as error:
             message, checksum, layer, tensor, chunk, offset = error.args
-            where = str(self._storage / self.layers[layer or 0].name)
-            if chunk is not None and layer is not None and tensor is not None:
-                start = self._chain.chunk_offset(layer, tensor, chunk) or 0
-                where += f": offset {PAYLOAD_AT + start + (offset or 0)}"
+            where = message
             if tensor is not None:
-                where += f": tensor {self._nodes[tensor].path}"
-            found = (ChecksumError if checksum else FormatError)(f"{where}: {message}")
-            found.snapshot = None if layer is None else self.layers[layer].id
-            raise found from None
+                where = f"tensor {self._nodes[tensor].path}: {where}"
+            if not (chain is None or chunk is None or layer is None or tensor is None):
+                start = chain.chunk_offset(layer, tensor, chunk) or 0
+                where = f"offset {PAYLOAD_AT + start + (offset or 0)}: {where}"
+            kind = ChecksumError if checksum else FormatError
+            raise self._about(layers[-1 if layer is None else layer], where, kind) from None
 
     def read(
         self, selections: Sequence[Selection], progress: Callable[[int], None] | None = None
     ) -> None:
         """Fill the selections. Raises `FormatError`; what they hold then means nothing."""
+        if self._closed:
+            raise ValueError(f"the files of step {self.entry.meta.step} have been closed")
         try:
-            self._read(selections, progress)
-        except (FormatError, OSError) as error:
+            self._read(self._plan, selections, progress)
+        except FormatError as error:
+            if self.residual is None:
+                raise self._first_error(selections, error) from None
+            self._read_without_residual(selections, progress, error)
+        except OSError as error:
             if self.residual is None:
                 raise
-            self._leave_residual(error)
-            self._open(None)
-            self._read(selections, progress)
+            self._read_without_residual(selections, progress, error)
+
+    def _read_without_residual(
+        self,
+        selections: Sequence[Selection],
+        progress: Callable[[int], None] | None,
+        error: Exception,
+    ) -> None:
+        plan = self._planned(None)
+        try:
+            self._read(plan, selections, progress)
+        except FormatError as other:
+            raise self._first_error(selections, other) from None
+        self._plan, self.residual = plan, None
+        self._leave_residual(error)
+
+    def _first_error(self, selections: Sequence[Selection], error: FormatError) -> FormatError:
+        """Return the error of the earliest damaged layer: damage shows in those above it too."""
+        try:
+            self._read(self._planned(None), selections, None, check_each=True)
+        except FormatError as first:
+            return first
+        return error
 
     def _read(
         self,
+        plan: _Plan,
         selections: Sequence[Selection],
         progress: Callable[[int], None] | None,
         check_each: bool = False,
@@ -215,10 +234,10 @@ class OpenChain:
         wanted = [output[:3] for output in outputs]
         if check_each:
             outputs = []
-        with self._named():
-            for window in self._chain.windows(wanted, WINDOW):
+        with self._named(plan.layers, plan.chain):
+            for window in plan.chain.windows(wanted, WINDOW):
                 stored = [self._readers[layer].read(at, n) for layer, at, n in window.segments]
-                self._chain.decode(window, stored, outputs, self._threads, check_each)
+                plan.chain.decode(window, stored, outputs, self._threads, check_each)
                 if progress is not None:
                     progress(sum(piece.size for piece in stored))
 
@@ -226,7 +245,7 @@ class OpenChain:
         """Decode every record of every layer against its content sums. Raises `FormatError`."""
         nowhere = np.empty(0, np.uint8)
         everything = [whole(t, node, nowhere) for t, node in enumerate(self._nodes)]
-        self._read(everything, progress, check_each=True)
+        self._read(self._plan, everything, progress, check_each=True)
 
     def arrays(
         self,
@@ -243,6 +262,7 @@ class OpenChain:
 
     def close(self) -> None:
         """Close the files."""
+        self._closed = True
         self._files.close()
 
     def __enter__(self) -> OpenChain:
@@ -262,8 +282,3 @@ def _resolve(storage: LocalStorage, chain: Sequence[Entry], schema: Schema) -> l
         return resolve_values([layer.meta for layer in chain], schema.value_count)
     except FormatError as error:
         raise FormatError(f"{storage / chain[-1].name}: {error}") from error
-
-
-def whole(tensor: int, node: TensorNode, out: Bytes) -> Selection:
-    """Select all of a tensor."""
-    return Selection(tensor, 0, shape_of(node)[1], out)

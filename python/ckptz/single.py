@@ -13,13 +13,14 @@ from .encode import encode_tensors
 from .errors import FormatError, MissingSnapshotError
 from .file import SNAPSHOT, FileReader, FileWriter
 from .flat import Keys, flat_state
-from .messagepack import decode_values, encode_values
+from .messagepack import encode_values
 from .restore import OpenChain
 from .schema import Schema
 from .snapshot import Meta, schema_digest
 from .state import flatten, unflatten
 from .storage import Listed, LocalStorage, replace_file
 from .store import Entry
+from .template import Template
 from .view import Snapshot
 
 __all__ = ["load_file", "safe_open", "save_file"]
@@ -61,19 +62,26 @@ def load_file(
     path: str | os.PathLike[str],
     *,
     keys: Keys | None = None,
+    like: object = None,
+    cast: bool = False,
     as_numpy: bool = False,
     types: Sequence[type] = (),
     threads: int | None = None,
 ) -> Any:
-    """Return the state that a file holds; keys, as_numpy and types as in `restore`.
+    """Return the state that a file holds; keys, like, cast, as_numpy and types as in `restore`.
 
     Raises `FormatError`, which names file, tensor and offset, or `OSError`.
     """
+    template = None if like is None else Template(like, cast=cast)
+    if template is not None and keys is not None:
+        raise ValueError("load_file: like and keys do not go together")
     with _open(path, threads) as chain:
-        values = decode_values(chain.values)
+        if template is not None:
+            return template.fill(chain, as_numpy)
         if keys is None:
-            return unflatten(chain.schema, chain.arrays(), values, as_numpy=as_numpy, types=types)
-        state = flat_state(chain, values, keys, as_numpy)
+            arrays, values = chain.arrays(), chain.plain_values()
+            return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
+        state = flat_state(chain, keys, as_numpy)
     if not state:
         raise MissingSnapshotError(f"{path}: no key path matches {keys!r}")
     return state
@@ -87,7 +95,7 @@ def safe_open(
 
 
 def _open(path: str | os.PathLike[str], threads: int | None) -> OpenChain:
-    place = Path(path).resolve()
+    place = Path(os.path.realpath(path))  # which, unlike `resolve`, bears a loop of links
     storage = LocalStorage(place.parent)
     with storage.open(place.name) as source:
         file = FileReader(source)

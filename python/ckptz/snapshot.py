@@ -14,6 +14,7 @@ from .errors import FormatError
 __all__ = ["Meta", "identify", "pack_blob", "resolve_values", "schema_digest", "unpack_blob"]
 
 LARGEST_STEP = 2**63 - 1
+LARGEST_SEQUENCE = 2**64 - 1
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -52,9 +53,10 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """Return the checked fields. Raises `FormatError`."""
         try:
             meta = _DECODER.decode(raw)
+            shortest = meta.encode() == raw
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"meta: {error}") from error
-        if meta.encode() != raw:
+        if not shortest:
             raise FormatError("meta: not in its shortest form")
         meta._check()
         return meta

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import codec
-from .restore import nbytes_of, shape_of
+from .errors import FormatError
+from .layers import nbytes_of, shape_of
 from .store import Entry, Store
 
 __all__ = ["SnapshotStats", "TensorStats", "snapshot_stats"]
@@ -80,7 +81,10 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
     schema = store.schema(entry, chain)
     tensors: dict[str, TensorStats] = {}
     nodes = schema.tensors
-    described = codec.describe(entry.stored.headers, [shape_of(node) for node in nodes])
+    try:
+        described = codec.describe(entry.stored.headers, [shape_of(node) for node in nodes])
+    except codec.RecordError as error:
+        raise FormatError(f"{store.storage / entry.name}: {error.args[0]}") from None
     for node, record in zip(nodes, described, strict=True):
         source = record["source"]
         tensors[node.path] = TensorStats(

@@ -5,17 +5,16 @@ Everything is read from the files' contents; names are hints (format.md, section
 
 from __future__ import annotations
 
-import os
-import warnings
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .errors import CkptzWarning, FormatError, MissingSnapshotError
+from .errors import FormatError, MissingSnapshotError, warn
 from .file import RESIDUAL, FileReader, Stored
 from .policy import Policy
 from .schema import Schema
 from .snapshot import Meta, schema_digest
-from .storage import Listed, LocalStorage
+from .storage import Listed, LocalStorage, is_shortage
 
 __all__ = ["Entry", "Store"]
 
@@ -59,56 +58,93 @@ def file_name(step: int, identity: bytes, residual: bool = False) -> str:
 
 
 class Store:
-    """The snapshots of a directory, as of the last `refresh`."""
+    """The snapshots of a directory, as of the last `refresh`. Many threads may use one."""
 
     def __init__(self, storage: LocalStorage) -> None:
         """Name the directory; `refresh` reads it."""
         self.storage = storage
+        # These dicts are never changed, only replaced: other threads may be looking at them.
         self.entries: dict[bytes, Entry] = {}
         self.residuals: dict[bytes, Entry] = {}
-        self._files: dict[Listed, Entry | None] = {}
-        self._schemas: dict[bytes, Schema] = {}
-        self._damaged: set[bytes] = set()
         self.problems: dict[str, str] = {}
+        self._files: dict[Listed, Entry | None] = {}
+        self._damaged: dict[Listed, str] = {}
+        self._schemas: dict[bytes, Schema] = {}
+        self._refreshing = threading.RLock()
 
     def refresh(self) -> None:
         """Read what has been added, and forget what is gone. Warns of files that are no use."""
-        listed = [one for one in self.storage.names() if one.name.endswith(SUFFIX)]
-        names = {one.name for one in listed}
-        self.problems = {name: text for name, text in self.problems.items() if name in names}
-        self._files = {one: self._load(one) for one in listed}
+        with self._refreshing:
+            problems: dict[str, str] = {}
+            files: dict[Listed, Entry | None] = {}
+            for listed in self.storage.names():
+                if listed.name.endswith(SUFFIX):
+                    self._load(listed, files, problems)
+            found = [text for name, text in problems.items() if self.problems.get(name) != text]
+            self._files, self.problems = files, problems
+            self._damaged = {one: text for one, text in self._damaged.items() if one in files}
+            self._index()
+        for text in found:
+            warn(f"skipped: {text}")
+
+    def _load(
+        self, listed: Listed, files: dict[Listed, Entry | None], problems: dict[str, str]
+    ) -> None:
+        if listed in self._files:
+            files[listed] = self._files[listed]
+            if files[listed] is None:
+                problems[listed.name] = self.problems[listed.name]
+            return
+        try:
+            with self.storage.open(listed.name) as source:
+                file = FileReader(source)
+            files[listed] = Entry(listed, file.kind, file.snapshots[0], file.payload_bytes)
+        except FileNotFoundError:
+            return
+        except FormatError as error:
+            files[listed] = None
+            problems[listed.name] = str(error)
+        except OSError as error:
+            # Not remembered as the file's content is: the next refresh tries again.
+            if is_shortage(error):
+                raise
+            problems[listed.name] = str(error)
+
+    def _index(self) -> None:
+        """Find snapshots and residuals by id; of copies, one that is not known to be damaged."""
         snapshots: dict[bytes, Entry] = {}
         residuals: dict[bytes, Entry] = {}
         for entry in self._files.values():
             if entry is None:
                 continue
-            if entry.kind == RESIDUAL and entry.meta.parent is not None:
-                residuals[entry.meta.parent] = entry
-            elif entry.kind != RESIDUAL:
-                snapshots[entry.id] = entry
+            ids, name = (snapshots, entry.id)
+            if entry.kind == RESIDUAL:
+                ids, name = (residuals, entry.meta.parent or b"")
+            known = ids.get(name)
+            if known is None or known.listed in self._damaged:
+                ids[name] = entry
         self.entries, self.residuals = snapshots, residuals
-
-    def _load(self, listed: Listed) -> Entry | None:
-        if listed in self._files:
-            return self._files[listed]
-        try:
-            with self.storage.open(listed.name) as source:
-                file = FileReader(source)
-        except FileNotFoundError:
-            return None
-        except (FormatError, OSError) as error:
-            self.problems[listed.name] = str(error)
-            warnings.warn(f"skipped: {error}", CkptzWarning, stacklevel=5)
-            return None
-        return Entry(listed, file.kind, file.snapshots[0], file.payload_bytes)
 
     def mark_damaged(self, entry: Entry, error: Exception | None = None) -> None:
         """Remember that an entry, or the ancestor that the error names, cannot be restored.
 
-        Until the store is opened anew.
+        As long as its file stays as it is.
         """
-        culprit = error.snapshot if isinstance(error, FormatError) else None
-        self._damaged.add(culprit if culprit in self.entries else entry.id)
+        culprit = self.entries.get(getattr(error, "snapshot", None) or b"", entry)
+        with self._refreshing:
+            self._damaged = {**self._damaged, culprit.listed: str(error or "")}
+            self._index()
+
+    def reason(self, step: int) -> str:
+        """Return what is known to be wrong with files of a step, as text to go on with."""
+        found = [
+            text
+            for listed, text in self._damaged.items()
+            if text and (entry := self._files.get(listed)) and entry.meta.step == step
+        ]
+        prefix = f"{step:010d}-"
+        found += [text for name, text in self.problems.items() if name.startswith(prefix)]
+        return "".join(f"; {text}" for text in found)
 
     @property
     def last_sequence(self) -> int:
@@ -126,26 +162,30 @@ class Store:
         if tip is None:
             return []
         rewound = tip.meta.rewound
+        # Where stores have been mixed, several snapshots may have one sequence number.
+        own = {layer.meta.sequence: layer.id for layer in self._ancestors(tip)}
         found = [
             entry
             for entry in self.entries.values()
             if entry.meta.sequence <= tip.meta.sequence
+            and own.get(entry.meta.sequence, entry.id) == entry.id
             and not any(first <= entry.meta.sequence <= last for first, last in rewound)
         ]
         return sorted(found, key=lambda e: (e.meta.sequence, e.id), reverse=True)
 
+    def _ancestors(self, entry: Entry) -> Iterator[Entry]:
+        """Yield an entry, its parent and so on, as far as they are there."""
+        entries, seen = self.entries, set()
+        found: Entry | None = entry
+        while found is not None and found.id not in seen:
+            seen.add(found.id)
+            yield found
+            found = entries.get(found.meta.parent or b"")
+
     def can_restore(self, entry: Entry) -> bool:
         """Whether all that a snapshot needs is there and not known to be damaged."""
-        seen = set()
-        while entry.id not in self._damaged and entry.id not in seen:
-            seen.add(entry.id)
-            if entry.meta.parent is None:
-                return True
-            parent = self.entries.get(entry.meta.parent)
-            if parent is None:
-                return False
-            entry = parent
-        return False
+        chain = list(self._ancestors(entry))
+        return chain[-1].meta.full and not any(layer.listed in self._damaged for layer in chain)
 
     def restorable(self, tip: Entry | None = None) -> Iterator[Entry]:
         """Yield what can be restored on the line of `tip`, newest first."""
@@ -156,7 +196,7 @@ class Store:
             known = True if parent is None else good.get(parent)
             if known is None:
                 known = self.can_restore(entry)
-            good[entry.id] = known and entry.id not in self._damaged
+            good[entry.id] = known and entry.listed not in self._damaged
         return (entry for entry in line if good[entry.id])
 
     def steps(self, tip: Entry | None = None) -> dict[int, list[Entry]]:
@@ -172,23 +212,19 @@ class Store:
         if step not in steps:
             raise MissingSnapshotError(
                 f"{self.storage}: no snapshot of step {step} can be restored; "
-                f"there are {_shown(steps)}"
+                f"there are {_shown(steps)}{self.reason(step)}"
             )
         return steps[step]
 
     def chain(self, entry: Entry) -> list[Entry]:
         """Return the snapshots from a full one to `entry`. Raises `MissingSnapshotError`."""
-        chain = [entry]
-        seen = {entry.id}
-        while (parent := chain[-1].meta.parent) is not None:
-            found = self.entries.get(parent)
-            if found is None or parent in seen:
-                raise MissingSnapshotError(
-                    f"{self.storage / chain[-1].name}: needs snapshot {parent.hex()}, "
-                    "which the store does not hold"
-                )
-            seen.add(parent)
-            chain.append(found)
+        chain = list(self._ancestors(entry))
+        parent = chain[-1].meta.parent
+        if parent is not None:
+            raise MissingSnapshotError(
+                f"{self.storage / chain[-1].name}: needs snapshot {parent.hex()}, "
+                "which the store does not hold"
+            )
         return chain[::-1]
 
     def schema(self, entry: Entry, chain: Iterable[Entry] = ()) -> Schema:
@@ -200,26 +236,31 @@ class Store:
         for holder in (entry, *chain, *self.entries.values()):
             blob = holder.stored.schema
             if blob is not None and holder.meta.schema == name:
-                if schema_digest(blob) != name:
-                    raise FormatError(f"{self.storage / holder.name}: a schema under a false name")
-                try:
-                    self._schemas[name] = Schema.parse(blob)
-                except FormatError as error:
-                    raise FormatError(f"{self.storage / holder.name}: {error}") from error
+                self._schemas[name] = self._parse(holder, blob)
                 return self._schemas[name]
         raise MissingSnapshotError(
             f"{self.storage / entry.name}: no file of the store holds its schema {name.hex()}"
         )
 
+    def _parse(self, holder: Entry, blob: bytes) -> Schema:
+        try:
+            if schema_digest(blob) != holder.meta.schema:
+                raise FormatError("a schema under a false name")
+            return Schema.parse(blob)
+        except FormatError as error:
+            named = FormatError(f"{self.storage / holder.name}: {error}")
+            named.snapshot = holder.id
+            raise named from error
+
     def policy(self, entry: Entry | None = None) -> Policy | None:
-        """Return the policy that a snapshot (the newest) was saved under."""
-        found = entry or self.newest()
-        seen = set()
-        while found is not None and found.id not in seen:
-            if found.meta.policy is not None:
-                return Policy.from_builtins(found.meta.policy)
-            seen.add(found.id)
-            found = self.entries.get(found.meta.parent or b"")
+        """Return the policy that a snapshot (the newest) was saved under. Raises `FormatError`."""
+        entry = entry or self.newest()
+        for holder in [] if entry is None else self._ancestors(entry):
+            if holder.meta.policy is not None:
+                try:
+                    return Policy.from_builtins(holder.meta.policy)
+                except FormatError as error:
+                    raise FormatError(f"{self.storage / holder.name}: {error}") from error
         return None
 
 
@@ -230,9 +271,3 @@ def _shown(steps: Iterable[int]) -> str:
     if len(numbers) > 8:
         return f"{', '.join(map(str, numbers[:4]))}, .. {', '.join(map(str, numbers[-3:]))}"
     return ", ".join(map(str, numbers))
-
-
-def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory holds at least one file that a store would have."""
-    names = LocalStorage(path).names()
-    return any(one.name.endswith(SUFFIX) for one in names)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .errors import FormatError, MissingSnapshotError
-from .file import FileReader
+from .file import RESIDUAL, FileReader
 from .restore import OpenChain
 from .store import Entry, Store
 
@@ -47,13 +47,17 @@ def verify_store(store: Store, threads: int, progress: Progress | None = None) -
     report = VerifyReport()
     for name, text in sorted(store.problems.items()):
         report.problems.append(Problem(name, text))
-    _check_payloads(store, report, progress)
+    bad = _check_payloads(store, report, progress)
     good: set[bytes] = set()
     for entry in sorted(store.entries.values(), key=lambda e: e.meta.sequence, reverse=True):
         if entry.id not in good:
             good |= _check_chain(store, entry, threads, report, progress)
-    report.snapshots = len(good)
-    report.steps = list(store.steps())
+    report.snapshots = len(good - bad)
+    report.steps = [
+        step
+        for step, generations in store.steps().items()
+        if not bad.intersection(layer.id for layer in store.chain(generations[0]))
+    ]
     for parent, residual in store.residuals.items():
         owner = store.entries.get(parent)
         if owner is not None and parent in good:
@@ -61,16 +65,27 @@ def verify_store(store: Store, threads: int, progress: Progress | None = None) -
     return report
 
 
-def _check_payloads(store: Store, report: VerifyReport, progress: Progress | None) -> None:
+def _check_payloads(store: Store, report: VerifyReport, progress: Progress | None) -> set[bytes]:
+    """Read all payloads; return the ids of those that do not match their checksum."""
+    bad = set()
     files = {e.name: e for e in [*store.entries.values(), *store.residuals.values()]}
     for name, entry in sorted(files.items()):
         try:
             with store.storage.open(name) as source:
                 FileReader(source).check_payload()
         except (FormatError, OSError) as error:
+            if _gone(entry, error):
+                continue
+            bad.add(entry.id)
             report.problems.append(Problem(name, str(error), entry.meta.step))
         if progress is not None:
             progress(entry.payload_bytes)
+    return bad
+
+
+def _gone(entry: Entry, error: Exception) -> bool:
+    """Whether a running writer has deleted a residual that is no longer needed."""
+    return entry.kind == RESIDUAL and isinstance(error, FileNotFoundError)
 
 
 def _check_chain(
@@ -109,4 +124,5 @@ def _check_residual(
         ) as opened:
             opened.check(progress)
     except (FormatError, MissingSnapshotError, OSError) as error:
-        report.problems.append(Problem(residual.name, str(error)))
+        if not _gone(residual, error):
+            report.problems.append(Problem(residual.name, str(error)))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from . import codec, state
 from .dtypes import numpy_dtype
 from .errors import MissingSnapshotError
-from .messagepack import decode_values
-from .restore import OpenChain, Selection, nbytes_of, shape_of
+from .layers import Selection, nbytes_of, shape_of
+from .restore import OpenChain
 from .schema import TensorNode
 
 __all__ = ["Snapshot", "TensorView"]
@@ -120,6 +120,9 @@ class TensorView:
             raise TypeError(f"{self.path}: a tensor without dimensions has no length")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
     def __repr__(self) -> str:
         return f"TensorView({self.path!r}, shape={self.shape}, dtype={self._node.dtype})"
 
@@ -140,7 +143,7 @@ class Snapshot(Mapping[str, TensorView]):
         self._chain = chain
         self._as_numpy = as_numpy
         leaves = list(chain.schema.leaves())
-        values = decode_values(chain.values)
+        values = chain.plain_values()
         self._numbers = {leaf.path: leaf.number for leaf in leaves if leaf.kind != "value"}
         self.plain: dict[str, object] = {
             leaf.path: values[leaf.number] for leaf in leaves if leaf.kind == "value"

@@ -7,44 +7,28 @@ delta is written, so until that is durable it counts as lost.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from . import codec
+from .base import Base, next_base, rebuild
 from .encode import Encoded, encode_tensors
-from .errors import CkptzWarning, FormatError, MissingSnapshotError
+from .errors import FormatError, warn
 from .file import RESIDUAL, SNAPSHOT, FileWriter
 from .messagepack import encode_values
 from .policy import Policy
-from .restore import OpenChain, identity, nbytes_of, whole
 from .schema import Schema
-from .snapshot import Meta, identify, pack_values, schema_digest
-from .state import FlatState, contiguous
+from .snapshot import LARGEST_SEQUENCE, Meta, identify, pack_values, schema_digest
+from .state import FlatState
 from .storage import Writer
 from .store import Entry, Store, file_name
 
 __all__ = ["SnapshotWriter"]
-
-Bytes = NDArray[np.uint8]
-
-
-@dataclass(slots=True)
-class Base:
-    """The reconstruction after a snapshot: what the next delta is taken against."""
-
-    entry: Entry
-    schema: Schema
-    arrays: list[Bytes]
-    values: list[Any]
-    length: int
-    """Snapshots in the chain."""
 
 
 @dataclass(slots=True)
@@ -72,7 +56,7 @@ class SnapshotWriter:
         self.tip: Entry | None = None
         """Where to go on from, if not from the newest snapshot."""
         self._schema: Schema | None = None
-        self._specs: list[codec.Spec] = []
+        self._specs: list[codec.Spec] | None = None
         self._warned: set[int] = set()
 
     def forget_base(self) -> None:
@@ -88,117 +72,94 @@ class SnapshotWriter:
         self,
         step: int,
         flat: FlatState,
-        leave: Sequence[int],
+        after: Entry | None,
         threads: int,
         progress: Callable[[int], None] | None = None,
     ) -> Entry:
         """Write one snapshot durably and return its entry.
 
-        leave: sequence numbers of snapshots that are no longer on the line. Raises `OSError`
+        after: the snapshot that the line goes on from, None if it starts anew. Raises `OSError`
         where the disk refuses; the store is then as it was.
         """
-        base = self._current_base(threads)
         schema = self._schema_of(flat)
-        full = base is None or 0 < self._full_every <= base.length
-        previous = base.entry if base is not None else self.tip
-        meta = self._meta(step, flat, schema, None if full else base, previous, leave)
-        job = _Job(flat, schema, meta, None if full else base, self._specs_of(schema))
-        # A delta takes the base ahead of the store.
-        if not full:
+        specs = self._specs_of(schema)
+        old = self._base_at(after, threads)
+        values = encode_values(flat.values)
+        base = None if old is None or 0 < self._full_every <= old.length else old
+        meta = self._meta(step, schema, values, base, old)
+        if base is not None:
+            # A delta takes the base ahead of the store.
             self._base = None
+        job = _Job(flat, schema, meta, base, specs)
         entry = self._commit(job, threads, progress)
-        self._base = self._next_base(job, base, entry)
         self.tip = None
+        # From here to the end the base is neither the old nor the new one.
+        self._base = None
+        self._base = next_base(flat.arrays, schema, values, entry, old, base)
         return entry
 
-    def _current_base(self, threads: int) -> Base | None:
-        if self._base is None:
-            self._base = self._rebuild(threads)
+    def _base_at(self, after: Entry | None, threads: int) -> Base | None:
+        """Return the base after a snapshot, or after an older one if that turns out damaged."""
+        if self._base is None or after is None or self._base.entry.id != after.id:
+            self._base = None
+            if after is not None:
+                self._base = rebuild(self.store, after, threads)
         return self._base
-
-    def _rebuild(self, threads: int) -> Base | None:
-        """Restore the base from the newest good snapshot, without its residual."""
-        for entry in list(self.store.restorable(self.tip)):
-            if not self.store.can_restore(entry):
-                continue
-            try:
-                with OpenChain.of_store(self.store, entry, threads=threads) as chain:
-                    nodes = chain.schema.tensors
-                    arrays = [codec.empty_bytes(nbytes_of(node)) for node in nodes]
-                    chain.read([whole(t, nodes[t], array) for t, array in enumerate(arrays)])
-                    return Base(entry, chain.schema, arrays, chain.values, len(chain.layers))
-            except (FormatError, MissingSnapshotError) as error:
-                self.store.mark_damaged(entry, error)
-                self._warn(f"going on from an older snapshot: {error}")
-        return None
-
-    def confirm(self, entries: Sequence[Entry], threads: int) -> None:
-        """Read snapshots to see whether they can be restored; mark those that cannot."""
-        for entry in entries:
-            if self._base is not None and self._base.entry.id == entry.id:
-                continue
-            try:
-                with OpenChain.of_store(self.store, entry, threads=threads) as chain:
-                    chain.check()
-            except (FormatError, MissingSnapshotError) as error:
-                self.store.mark_damaged(entry, error)
-                self._warn(f"step {entry.meta.step} is damaged and will be saved anew: {error}")
-
-    @staticmethod
-    def _warn(text: str) -> None:
-        warnings.warn(text, CkptzWarning, stacklevel=6)
 
     def _schema_of(self, flat: FlatState) -> Schema:
         if self._schema is None or self._schema.raw != flat.schema:
+            self._specs = None
             self._schema = Schema.parse(flat.schema)
-            self._specs = []
         return self._schema
 
     def _specs_of(self, schema: Schema) -> list[codec.Spec]:
-        if not self._specs:
-            matched = set(self._warned)
-            for node in schema.tensors:
-                path = node.path
-                number = self.policy.match(path)
-                rule = None if number is None else self.policy.rules[number]
-                self._specs.append(codec.spec_for(rule, path, node.dtype, node.shape))
-                matched.add(-1 if number is None else number)
-            for number, rule in enumerate(self.policy.rules):
-                if number not in matched:
-                    self._warned.add(number)
-                    self._warn(f"the rule {rule.pattern!r} matches no tensor")
-        return self._specs
+        if self._specs is not None:
+            return self._specs
+        specs = []
+        matched = set(self._warned)
+        for node in schema.tensors:
+            path = node.path
+            number = self.policy.match(path)
+            rule = None if number is None else self.policy.rules[number]
+            specs.append(codec.spec_for(rule, path, node.dtype, node.shape))
+            matched.add(-1 if number is None else number)
+        for number, rule in enumerate(self.policy.rules):
+            if number not in matched:
+                self._warned.add(number)
+                warn(f"the rule {rule.pattern!r} matches no tensor")
+        self._specs = specs
+        return specs
 
     def _meta(
-        self,
-        step: int,
-        flat: FlatState,
-        schema: Schema,
-        base: Base | None,
-        previous: Entry | None,
-        leave: Sequence[int],
+        self, step: int, schema: Schema, packed: list[object], base: Base | None, old: Base | None
     ) -> Meta:
         name = schema_digest(schema.raw)
         same = base is not None and base.entry.meta.schema == name
-        values, changes = pack_values(
-            encode_values(flat.values), base.values if base is not None and same else None
-        )
-        recorded = base is not None and self.store.policy(base.entry) == self.policy
+        values, changes = pack_values(packed, base.values if base is not None and same else None)
         last = self.store.last_sequence
-        ranges = list(previous.meta.rewound) if previous is not None else []
-        ranges += [(number, number) for number in leave]
-        ranges.append((previous.meta.sequence + 1 if previous is not None else 0, last))
+        if last >= LARGEST_SEQUENCE:
+            raise FormatError(f"{self.store.storage}: its sequence numbers are used up")
+        previous = None if old is None else old.entry.meta
+        ranges = [] if previous is None else list(previous.rewound)
+        ranges.append((0 if previous is None else previous.sequence + 1, last))
+        recorded = base is not None and self._records_policy(base.entry)
         return Meta(
             sequence=last + 1,
             step=step,
             parent=None if base is None else base.entry.id,
             schema=name,
-            created=time.time_ns() // 1_000_000,
+            created=max(0, time.time_ns() // 1_000_000),
             values=values,
             changes=changes,
             rewound=_joined(ranges),
             policy=None if recorded else [tuple(rule) for rule in self.policy.to_builtins()],
         )
+
+    def _records_policy(self, entry: Entry) -> bool:
+        try:
+            return self.store.policy(entry) == self.policy
+        except FormatError:  # a policy of some other version
+            return False
 
     def _commit(self, job: _Job, threads: int, progress: Callable[[int], None] | None) -> Entry:
         storage = self.store.storage
@@ -214,17 +175,18 @@ class SnapshotWriter:
                 self._encode_residual(job, found, residual, threads)
                 residual.sync()
             sink.sync()
-            names = [
-                file_name(job.meta.step, found, residual=True),
-                file_name(job.meta.step, found),
-            ]
-            for writer, name in zip((residual, sink), names, strict=True):
+            # The residual first: whoever sees the snapshot sees it whole.
+            for writer in (residual, sink):
                 if writer is not None:
+                    name = file_name(job.meta.step, found, residual=writer is residual)
                     undo.callback(storage.remove, name)
                     writer.rename(name)
                     storage.sync()
             self.store.refresh()
-            entry = self.store.entries[found]
+            entry = self.store.entries.get(found)
+            if entry is None:
+                text = os.strerror(errno.EIO)
+                raise OSError(errno.EIO, text, str(storage / file_name(job.meta.step, found)))
             undo.pop_all()
         self._delete_old_residuals(found)
         return entry
@@ -248,70 +210,42 @@ class SnapshotWriter:
         file.finish(meta, encoded.headers, None if known else job.schema.raw)
         return encoded, meta
 
-    def _bases(self, job: _Job) -> list[Bytes | None]:
+    @staticmethod
+    def _bases(job: _Job) -> list[codec.Bytes | None]:
         """Arrays of the base in the order of the new schema, None where it has none such."""
         if job.base is None:
             return [None] * len(job.schema.tensors)
-        if job.base.schema is job.schema or job.base.schema.raw == job.schema.raw:
-            return list(job.base.arrays)
-        known = dict(zip(map(identity, job.base.schema.tensors), job.base.arrays, strict=True))
-        return [known.get(identity(node)) for node in job.schema.tensors]
+        return job.base.arrays_for(job.schema)
 
     def _encode_residual(self, job: _Job, parent: bytes, sink: Writer, threads: int) -> None:
         """Write the exact difference between the state and the base as it is now."""
         file = FileWriter(sink, RESIDUAL)
         arrays = job.flat.arrays
-        # Where there was no base the record is exact: it is its own base.
-        owns = [
-            codec.as_bytes(contiguous(array)) if base is None else base
-            for array, base in zip(arrays, self._bases(job), strict=True)
-        ]
         exact = [codec.spec_of(None, False, False)] * len(arrays)
         encoded = encode_tensors(
-            file, job.schema, arrays, owns, exact, residual=True, threads=threads
+            file, job.schema, arrays, self._bases(job), exact, residual=True, threads=threads
         )
         meta = job.meta
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)
         file.finish(own.encode(), encoded.headers, None)
 
-    def _next_base(self, job: _Job, old: Base | None, entry: Entry) -> Base:
-        values = encode_values(job.flat.values)
-        if job.base is not None:
-            bases = self._bases(job)
-            arrays = [
-                _copy(array) if base is None else base
-                for array, base in zip(job.flat.arrays, bases, strict=True)
-            ]
-            return Base(entry, job.schema, arrays, values, job.base.length + 1)
-        # A full snapshot is exact. The old base's memory serves again where it fits.
-        spare: dict[Any, Bytes] = {}
-        if old is not None:
-            spare = dict(zip(map(identity, old.schema.tensors), old.arrays, strict=True))
-        arrays = [
-            _copy(array, spare.get(identity(node)))
-            for array, node in zip(job.flat.arrays, job.schema.tensors, strict=True)
-        ]
-        return Base(entry, job.schema, arrays, values, 1)
-
     def _delete_old_residuals(self, kept: bytes) -> None:
-        old = [residual for parent, residual in self.store.residuals.items() if parent != kept]
-        for residual in old:
+        old = [residual.name for parent, residual in self.store.residuals.items() if parent != kept]
+        # Damaged ones do not say whose they are, but where the name tells it is believed.
+        names = {
+            file_name(entry.meta.step, entry.id, residual=True)
+            for entry in self.store.entries.values()
+            if entry.id != kept
+        }
+        old += names.intersection(self.store.problems) if self.store.problems else ()
+        for name in old:
             with contextlib.suppress(OSError):
-                self.store.storage.remove(residual.name)
+                self.store.storage.remove(name)
         if old:
             self.store.refresh()
 
 
-def _copy(array: NDArray[Any], room: Bytes | None = None) -> Bytes:
-    """Copy an array's bytes, into `room` if it is given."""
-    source = codec.as_bytes(contiguous(array))
-    if room is None:
-        room = codec.empty_bytes(source.size)
-    np.copyto(room, source)
-    return room
-
-
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges as ones that rise and do not touch; empty ones are left out."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(r for r in ranges if r[0] <= r[1]):
