@@ -178,7 +178,9 @@ impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
 
     #[inline(always)]
     fn delta(self, target: E, base: E) -> Option<E::Wide> {
-        (target.finite() && base.finite()).then(|| E::Wide::difference(target.ordered(), base.ordered()))
+        // A negative target would be clamped to zero: it is none of this domain's.
+        let told = target.finite() && base.finite() && !(NON_NEGATIVE && target.sign());
+        told.then(|| E::Wide::difference(target.ordered(), base.ordered()))
     }
 
     #[inline(always)]

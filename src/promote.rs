@@ -12,7 +12,8 @@ pub enum Promotion {
         /// 1..=4
         bits: u8,
     },
-    /// The product's: both signs of the largest non-empty exponents.
+    /// The product's: both signs of the largest exponents that hold more than 2^-16 of the entries. The few entries above are
+    /// exceptions: in a large tensor they would take all levels.
     Levels(
         /// 1..=7
         u8,
@@ -34,15 +35,32 @@ impl Promotion {
         match self {
             Promotion::Buckets { bits } => buckets.truncate((1 << bits) - 1),
             Promotion::Levels(levels) => {
-                let mut exponents: Vec<u16> = buckets.iter().map(|b| b.exponent).collect();
-                exponents.dedup();
-                let last = exponents.get(usize::from(levels).saturating_sub(1)).or(exponents.last());
-                let lowest = last.copied().unwrap_or(0);
-                buckets.retain(|b| b.exponent >= lowest);
+                let rare = statistics.entries >> RARE_LOG2;
+                let mut exponents = counts_by_exponent(statistics);
+                while exponents.first().is_some_and(|(_, count)| *count <= rare) {
+                    exponents.remove(0);
+                }
+                exponents.truncate(usize::from(levels));
+                buckets.retain(|b| exponents.iter().any(|(exponent, _)| *exponent == b.exponent));
             }
         }
         buckets
     }
+}
+
+/// An exponent with no more than this share of the entries, as log2, is no level.
+const RARE_LOG2: u32 = 16;
+
+/// Largest exponent first.
+fn counts_by_exponent<E: Element, D: Domain<E>>(statistics: &Statistics<E, D>) -> Vec<(u16, u64)> {
+    let mut counts: Vec<(u16, u64)> = Vec::new();
+    for (bucket, of_bucket) in statistics.buckets.iter().rev() {
+        match counts.last_mut() {
+            Some((exponent, count)) if *exponent == bucket.exponent => *count += of_bucket.count,
+            _ => counts.push((bucket.exponent, of_bucket.count)),
+        }
+    }
+    counts
 }
 
 /// What a choice of buckets is estimated to cost, from the counts alone.

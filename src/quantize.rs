@@ -144,6 +144,8 @@ pub struct Quantizer<E: Element, D: Domain<E>> {
 pub struct Encoding<E: Element, D: Domain<E>> {
     pub quantizer: Quantizer<E, D>,
     symbols: Vec<u8>,
+    /// Entries with a larger exponent are exceptions.
+    ceiling: u16,
     /// For the fast loop over f32 values.
     pub value_table: Option<ValueTable>,
 }
@@ -217,7 +219,8 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
             symbols[bucket.index()] = at as u8 + 1;
         }
         let value_table = quantizer.domain.value_table(kept, &quantizer.representatives);
-        Encoding { quantizer, symbols, value_table }
+        let ceiling = kept.iter().map(|bucket| bucket.exponent).max().unwrap_or(u16::MAX);
+        Encoding { quantizer, symbols, ceiling, value_table }
     }
 
     #[inline(always)]
@@ -229,7 +232,11 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         let Some(delta) = q.domain.delta(target, base).filter(|_| target.finite()) else {
             return Coded::Exception;
         };
-        let symbol = q.domain.bucket(delta).map_or(0, |bucket| self.symbols[bucket.index()]);
+        let Some(bucket) = q.domain.bucket(delta) else { return Coded::Kept };
+        if bucket.exponent > self.ceiling {
+            return Coded::Exception;
+        }
+        let symbol = self.symbols[bucket.index()];
         if symbol == 0 {
             return Coded::Kept;
         }
