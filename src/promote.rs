@@ -63,6 +63,9 @@ fn counts_by_exponent<E: Element, D: Domain<E>>(statistics: &Statistics<E, D>) -
     counts
 }
 
+/// About what an exception takes: its value and its position.
+const EXCEPTION_BITS: f64 = 48.0;
+
 /// What a choice of buckets is estimated to cost, from the counts alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
@@ -82,7 +85,10 @@ impl Estimate {
         for (bucket, of_bucket) in &statistics.buckets {
             let count = of_bucket.count as f64;
             let unit = 4f64.powi(i32::from(bucket.exponent) - i32::from(top));
-            if kept.contains(bucket) {
+            if kept.first().is_some_and(|first| bucket.exponent > first.exponent) {
+                estimate.bits += count * EXCEPTION_BITS;
+                zeros -= count;
+            } else if kept.contains(bucket) {
                 zeros -= count;
                 estimate.bits += count * log2(entries / count);
                 estimate.squared_error += count * unit / 12.0;

@@ -45,6 +45,19 @@ impl Histogram {
         add(self.runs.as_flattened_mut(), other.runs.as_flattened());
     }
 
+    /// Makes counts of a sample those of `elements` in chunks of 2^chunk_log2, where everything that can occur does, if only
+    /// once. `highest`: K.
+    pub fn scale_up(&mut self, elements: usize, highest: u8, chunk_log2: u8) {
+        let factor = (elements as u64 / self.elements.max(1)).max(1);
+        let scaled = |count: &mut u64| *count = (*count * factor).max(1);
+        let highest = usize::from(highest);
+        self.symbols[..=highest].iter_mut().for_each(scaled);
+        self.masks.iter_mut().for_each(scaled);
+        let possible = classes(1 << chunk_log2, FINEST_RHO) as usize;
+        self.runs[..possible].iter_mut().flat_map(|row| &mut row[..highest]).for_each(scaled);
+        self.elements = self.symbols.iter().sum();
+    }
+
     /// Elements whose symbol is not 0.
     pub fn marked(&self) -> u64 {
         self.elements - self.symbols[0]

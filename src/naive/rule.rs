@@ -30,6 +30,7 @@ impl Domain {
                 let delta = target.to_arith().minus(base.to_arith()).to_f64();
                 delta.is_finite().then_some(Delta::Value(delta))
             }
+            Domain::Ordered { lowest: 0 } if target.sign() => None,
             Domain::Ordered { .. } => {
                 base.finite().then(|| Delta::Ordered(i128::from(target.ordered()) - i128::from(base.ordered())))
             }
@@ -79,7 +80,28 @@ pub fn bucket_counts<E: Element>(target: &[E], base: &[E]) -> Vec<(u32, bool, u6
     buckets.into_iter().map(|((exponent, negative), entries)| (exponent.0, negative, entries.len() as u64)).collect()
 }
 
-fn promoted(promotion: Promotion, keys: &[Key]) -> Vec<Key> {
+/// The promoted buckets; and the ones above them, whose entries are exceptions.
+fn promoted(
+    promotion: Promotion,
+    buckets: &BTreeMap<Key, Vec<(usize, Delta)>>,
+    entries: usize,
+) -> (Vec<Key>, Vec<Key>) {
+    let count = |exponent| {
+        let of_exponent = buckets.iter().filter(|(key, _)| key.0 == exponent);
+        of_exponent.map(|(_, entries)| entries.len()).sum::<usize>()
+    };
+    let keys: Vec<Key> = buckets.keys().copied().collect();
+    let start = match promotion {
+        Promotion::Buckets { .. } => 0,
+        Promotion::Levels(_) => keys.iter().position(|key| count(key.0) > entries / 65536).unwrap_or(keys.len()),
+    };
+    let kept = promoted_of(promotion, &keys[start..]);
+    // Where nothing is promoted nothing is above it.
+    let above = if kept.is_empty() { Vec::new() } else { keys[..start].to_vec() };
+    (kept, above)
+}
+
+fn promoted_of(promotion: Promotion, keys: &[Key]) -> Vec<Key> {
     match promotion {
         Promotion::Buckets { bits } => keys.iter().copied().take((1 << bits) - 1).collect(),
         Promotion::Levels(levels) => {
@@ -164,7 +186,7 @@ fn refined<E: Element>(delta: Delta, r: u32) -> Delta {
 fn coded<E: Element>(
     lossy: &Lossy,
     domain: Domain,
-    kept: &[Key],
+    (kept, above): &(Vec<Key>, Vec<Key>),
     buckets: &BTreeMap<Key, Vec<(usize, Delta)>>,
     target: &[E],
     base: &[E],
@@ -178,6 +200,9 @@ fn coded<E: Element>(
             let delta = if lossy.refinement > 0 { refined::<E>(delta, u32::from(lossy.refinement)) } else { stands };
             result[i] = domain.apply(base[i], delta);
         }
+    }
+    for &(i, _) in above.iter().flat_map(|key| &buckets[key]) {
+        result[i] = target[i];
     }
     for i in 0..target.len() {
         let unchanged = target[i].bits() == base[i].bits();
@@ -206,8 +231,7 @@ pub fn reconstruct<E: Element>(lossy: &Lossy, target: &[E], base: &[E], chunk: u
     }
     let code = |base: &[E]| {
         let buckets = buckets(domain, target, base);
-        let keys: Vec<Key> = buckets.keys().copied().collect();
-        coded(lossy, domain, &promoted(promotion, &keys), &buckets, target, base, chunk)
+        coded(lossy, domain, &promoted(promotion, &buckets, target.len()), &buckets, target, base, chunk)
     };
     bases.into_iter().map(code).collect()
 }

@@ -1,12 +1,14 @@
 //! Planning an exact record: exponent classes, difference to the base, or bytes, whichever is smallest.
 
+use super::classes::{ClassPlanner, Classes};
+use super::sample::{SAMPLED_FROM, Source, is_repetitive};
 use super::{BaseRole, Workers, chunk_of, same_bits};
 use crate::bytes;
 use crate::checksum::content_sum;
-use crate::chunk::encode::{EncodedChunk, ExactRecord, Squares, count_classes, count_exact, encode_bytes};
+use crate::chunk::encode::{EncodedChunk, ExactRecord, Squares, encode_bytes};
 use crate::chunk::{Scratch, with_scratch};
-use crate::coding::{Candidate, Coding, CodingChoice, Histogram};
-use crate::exact::{Cut, Difference, ESCAPE, ExponentClass, Window};
+use crate::coding::Coding;
+use crate::exact::{Difference, ExponentClass, Window};
 use crate::float::Element;
 use crate::header::{Base, Kind, RecordHeader, chunk_count};
 use crate::quantize::Against;
@@ -32,34 +34,13 @@ const TRIALS: usize = 3;
 /// zstd must beat the other ways by a twentieth: it is an estimate, and slower.
 const WORTH: u64 = 20;
 
-/// What is being planned: the chunks that differ from the base.
-struct Job<'a, E, W> {
-    chunk_log2: u8,
-    target: &'a [E],
-    base: Option<&'a [E]>,
-    changed: Vec<usize>,
-    workers: &'a W,
-}
-
 impl ExactPlan {
     pub fn new<E: Element>(spec: &Spec, target: &[E], base: Option<(&[E], BaseRole)>, workers: &impl Workers) -> Self {
-        let job = Job::new(spec.chunk_log2, target, base.map(|(elements, _)| elements), workers);
-        let (window, highest, coded) = job.plan(ExponentClass);
-        let mut bytes = coded.bits.div_ceil(8);
-        let mut rule = Rule::Classes { window, highest, coding: coded.coding };
-        if base.is_some() {
-            let (window, highest, coded) = job.plan(Difference);
-            if coded.bits.div_ceil(8) < bytes {
-                bytes = coded.bits.div_ceil(8);
-                rule = Rule::Difference { window, highest, coding: coded.coding };
-            }
-        }
-        let (planes, estimate) = job.estimate_bytes();
-        if estimate + estimate / WORTH < bytes {
-            bytes = estimate;
-            rule = Rule::Bytes { planes };
-        }
-        let unchanged = job.changed.len() < chunk_count(target.len(), spec.chunk_log2);
+        let elements = base.map(|(elements, _)| elements);
+        let changed = changed_chunks(spec.chunk_log2, target, elements);
+        let source = Source { target, base: elements, chunk_log2: spec.chunk_log2, chunks: &changed };
+        let (rule, bytes) = choose(&source, workers);
+        let unchanged = changed.len() < chunk_count(target.len(), spec.chunk_log2);
         let needs_base = unchanged || matches!(rule, Rule::Difference { .. });
         let base = base.filter(|_| needs_base).map_or(Base::Zero, |(_, role)| role.base());
         ExactPlan { rule, base, chunk_log2: spec.chunk_log2, bytes }
@@ -153,63 +134,50 @@ fn written(content: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) 
     EncodedChunk { length: Some(out.len() - start), sum: content_sum(content), errors: Squares::default() }
 }
 
-impl<'a, E: Element, W: Workers> Job<'a, E, W> {
-    fn new(chunk_log2: u8, target: &'a [E], base: Option<&'a [E]>, workers: &'a W) -> Self {
-        let differs = |number: &usize| {
-            let chunk = |elements| chunk_of(elements, chunk_log2, *number);
-            base.is_none_or(|base| !same_bits(chunk(target), chunk(base)))
-        };
-        let changed = (0..chunk_count(target.len(), chunk_log2)).filter(differs).collect();
-        Job { chunk_log2, target, base, changed, workers }
-    }
+/// The chunks that differ from the base.
+fn changed_chunks<E: Element>(chunk_log2: u8, target: &[E], base: Option<&[E]>) -> Vec<usize> {
+    let differs = |number: &usize| {
+        let chunk = |elements| chunk_of(elements, chunk_log2, *number);
+        base.is_none_or(|base| !same_bits(chunk(target), chunk(base)))
+    };
+    (0..chunk_count(target.len(), chunk_log2)).filter(differs).collect()
+}
 
-    fn chunk(&self, number: usize) -> (&'a [E], Against<'a, E>) {
-        let base = self.base.map(|base| chunk_of(base, self.chunk_log2, number));
-        (chunk_of(self.target, self.chunk_log2, number), base.map_or(Against::Zero, Against::Base))
+/// The cheapest rule for the changed chunks, and about how many bytes it takes.
+fn choose<E: Element>(changed: &Source<'_, E>, workers: &impl Workers) -> (Rule, u64) {
+    let samples = (changed.target.len() > SAMPLED_FROM && !changed.chunks.is_empty())
+        .then(|| (changed.spread(), changed.blocks()));
+    let sources = samples.as_ref().map(|(spread, blocks)| (spread.source(), blocks.source()));
+    let planner = match sources {
+        Some((spread, blocks)) => {
+            ClassPlanner { of: Some((changed.elements(), changed.chunk_log2)), spread, blocks, workers }
+        }
+        None => ClassPlanner { of: None, spread: *changed, blocks: *changed, workers },
+    };
+    let classes = planner.plan(ExponentClass);
+    let mut bytes = classes.coded.bits.div_ceil(8);
+    let Classes { window, highest, coded } = classes;
+    let mut rule = Rule::Classes { window, highest, coding: coded.coding };
+    if changed.base.is_some() {
+        let Classes { window, highest, coded } = planner.plan(Difference);
+        if coded.bits.div_ceil(8) < bytes {
+            bytes = coded.bits.div_ceil(8);
+            rule = Rule::Difference { window, highest, coding: coded.coding };
+        }
     }
+    let (planes, estimate) = estimate_bytes(changed, is_repetitive(planner.spread.target));
+    if estimate + estimate / WORTH < bytes {
+        bytes = estimate;
+        rule = Rule::Bytes { planes };
+    }
+    (rule, bytes)
+}
 
-    /// Window, highest symbol and coding, with the bits of symbols, fields and escapes.
-    fn plan<C: Cut<E>>(&self, cut: C) -> (Window, u8, Candidate) {
-        let mut classes = vec![0u64; C::CLASSES + 1];
-        let of_chunk = |i: usize| {
-            let (target, base) = self.chunk(self.changed[i]);
-            let mut counts = vec![0u64; C::CLASSES + 1];
-            count_classes(cut, target, base, &mut counts);
-            counts
-        };
-        self.workers.in_order(self.changed.len(), of_chunk, |counts| {
-            classes.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
-        });
-        let zeros = classes.pop().unwrap_or(0);
-        let window = Window::choose(&classes);
-        let counts = self.count(cut, window);
-        let highest = counts.symbols.iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
-        let zero_width = if C::ZEROS_HAVE_FIELDS { cut.field_width(0) } else { 0 };
-        let mut coded = Coding::choose(&counts, highest, zeros * u64::from(zero_width), CodingChoice::Cheapest);
-        let fields = classes.iter().enumerate().map(|(class, n)| n * u64::from(cut.field_width(class as u16)));
-        let escape = if E::BITS == 64 { 16 } else { 8 };
-        coded.bits += fields.sum::<u64>() + escape * counts.symbols[usize::from(ESCAPE)];
-        (window, highest, coded)
-    }
-
-    fn count<C: Cut<E>>(&self, cut: C, window: Window) -> Histogram {
-        let mut all = Histogram::default();
-        let of_chunk = |i: usize| {
-            let (target, base) = self.chunk(self.changed[i]);
-            let mut counts = Histogram::default();
-            with_scratch(|scratch| count_exact(cut, window, target, base, scratch, &mut counts));
-            counts
-        };
-        self.workers.in_order(self.changed.len(), of_chunk, |counts| all.merge(&counts));
-        all
-    }
-
-    /// Planes, and the bytes under zstd.
-    fn estimate_bytes(&self) -> (u8, u64) {
-        let chunks: Vec<&[u8]> =
-            self.changed.iter().map(|&number| bytemuck::cast_slice(self.chunk(number).0)).collect();
-        estimate_zstd(&chunks, size_of::<E>())
-    }
+/// Planes, and the bytes of the chunks as they are, or under zstd where that is worth a try.
+fn estimate_bytes<E: Element>(changed: &Source<'_, E>, try_zstd: bool) -> (u8, u64) {
+    let chunks: Vec<&[u8]> =
+        (0..changed.chunks.len()).map(|place| bytemuck::cast_slice(changed.chunk(place).0)).collect();
+    if try_zstd { estimate_zstd(&chunks, size_of::<E>()) } else { (0, chunks.iter().map(|c| c.len() as u64).sum()) }
 }
 
 /// Planes (0, or the item size), and about how many bytes `chunks` will have.

@@ -1,5 +1,6 @@
 //! Planning a lossy record: domain, base, promoted buckets, representatives, coding.
 
+use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Sample, Source};
 use super::{Workers, chunk_of};
 use crate::chunk::encode::{EncodedChunk, LossyRecord, count_lossy};
 use crate::chunk::{Scratch, with_scratch};
@@ -26,7 +27,8 @@ enum Rule<E: Element> {
     NonNegative(Encoding<E, Ordered<true>>),
 }
 
-/// What is being planned.
+/// What is being planned, or a sample of it.
+#[derive(Clone, Copy)]
 struct Job<'a, E, W> {
     lossy: &'a Lossy,
     chunk_log2: u8,
@@ -37,15 +39,16 @@ struct Job<'a, E, W> {
 
 impl<E: Element> LossyPlan<E> {
     pub fn new(lossy: &Lossy, chunk_log2: u8, target: &[E], base: &[E], workers: &impl Workers) -> Self {
-        let job = Job { lossy, chunk_log2, target, base, workers };
-        let non_negative =
-            lossy.domain != DomainChoice::Value && !target.iter().chain(base).any(|element| element.sign());
-        match (lossy.domain, non_negative) {
-            (DomainChoice::Auto, true) => job.plan(lossy.non_negative, Rule::NonNegative),
-            (DomainChoice::Ordered, true) => job.plan(lossy.promotion, Rule::NonNegative),
-            (DomainChoice::Ordered, false) => job.plan(lossy.promotion, Rule::Ordered),
-            _ => job.plan(lossy.promotion, Rule::Value),
+        let whole = Job { lossy, chunk_log2, target, base, workers };
+        // The paper's rule counts every entry, and its representatives are of all.
+        if target.len() <= SAMPLED_FROM || matches!(lossy.promotion, Promotion::Buckets { .. }) {
+            return whole.choose_domain(&whole, None);
         }
+        let chunks: Vec<usize> = (0..whole.chunks()).collect();
+        let source = Source { target, base: Some(base), chunk_log2, chunks: &chunks };
+        let (spread, blocks) = (source.spread(), source.blocks());
+        let (statistics, counts) = (whole.over(&spread), Job { chunk_log2: BLOCK_LOG2, ..whole.over(&blocks) });
+        statistics.choose_domain(&counts, Some(Of { elements: target.len(), chunk_log2 }))
     }
 
     /// About how many bytes the record will have.
@@ -115,16 +118,56 @@ impl<E: Element> LossyPlan<E> {
     }
 }
 
-impl<E: Element, W: Workers> Job<'_, E, W> {
-    fn plan<D: Domain<E>>(&self, promotion: Promotion, rule: fn(Encoding<E, D>) -> Rule<E>) -> LossyPlan<E> {
+/// The tensor that samples were taken of.
+#[derive(Clone, Copy)]
+struct Of {
+    elements: usize,
+    chunk_log2: u8,
+}
+
+impl<'a, E: Element, W: Workers> Job<'a, E, W> {
+    /// The same job over a sample.
+    fn over<'b>(&self, sample: &'b Sample<E>) -> Job<'b, E, W>
+    where
+        'a: 'b,
+    {
+        Job { target: &sample.target, base: sample.base.as_deref().unwrap_or(&[]), ..*self }
+    }
+
+    /// Plans from the entries of this job; symbols are counted over those of `counted`. `of`: what both are samples of.
+    fn choose_domain(&self, counted: &Self, of: Option<Of>) -> LossyPlan<E> {
+        let lossy = self.lossy;
+        let non_negative =
+            lossy.domain != DomainChoice::Value && !self.target.iter().chain(self.base).any(|element| element.sign());
+        match (lossy.domain, non_negative) {
+            (DomainChoice::Auto, true) => self.plan(lossy.non_negative, Rule::NonNegative, counted, of),
+            (DomainChoice::Ordered, true) => self.plan(lossy.promotion, Rule::NonNegative, counted, of),
+            (DomainChoice::Ordered, false) => self.plan(lossy.promotion, Rule::Ordered, counted, of),
+            _ => self.plan(lossy.promotion, Rule::Value, counted, of),
+        }
+    }
+
+    fn plan<D: Domain<E>>(
+        &self,
+        promotion: Promotion,
+        rule: fn(Encoding<E, D>) -> Rule<E>,
+        counted: &Self,
+        of: Option<Of>,
+    ) -> LossyPlan<E> {
         let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
         let encoding = self.encoding(&statistics, &kept);
-        let (counts, exceptions) = self.count(&encoding, self.against(from_zero));
+        let (mut counts, mut exceptions) = counted.count(&encoding, counted.against(from_zero));
         let highest = encoding.quantizer.symbols();
+        if let Some(of) = of {
+            // What the sample lacks may occur: everything gets a codeword, and there may be exceptions.
+            counts.scale_up(of.elements, highest, of.chunk_log2);
+            exceptions = 1 + exceptions * of.elements as u64 / counted.target.len() as u64;
+        }
         let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
         let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
         coded.bits += refinement_bits;
-        LossyPlan { rule: rule(encoding), chunk_log2: self.chunk_log2, from_zero, exceptions, coded }
+        let chunk_log2 = of.map_or(self.chunk_log2, |of| of.chunk_log2);
+        LossyPlan { rule: rule(encoding), chunk_log2, from_zero, exceptions, coded }
     }
 
     fn against(&self, zero: bool) -> Against<'_, E> {

@@ -1,8 +1,10 @@
 //! Plans: how one tensor will be coded, decided from its content before the first chunk is written.
 
 mod any;
+mod classes;
 mod exact;
 mod lossy;
+mod sample;
 
 pub use any::{AnyPlan, ChunkBase};
 pub use exact::ExactPlan;

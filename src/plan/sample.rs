@@ -1,0 +1,105 @@
+//! Samples of large tensors, from which a plan is made in one pass over little memory.
+
+use super::chunk_of;
+use crate::float::Element;
+use crate::quantize::Against;
+
+/// Tensors with more elements are planned from samples.
+pub const SAMPLED_FROM: usize = 1 << 18;
+
+/// Runs of entries in a spread sample, and the entries of one: a line of cache of f32.
+const RUNS: usize = 4096;
+const RUN: usize = 16;
+
+/// Blocks in a block sample, and the entries of one.
+const BLOCKS: usize = 16;
+pub const BLOCK_LOG2: u8 = 12;
+
+/// Entries of target and base; a whole number of blocks.
+pub struct Sample<E> {
+    pub target: Vec<E>,
+    pub base: Option<Vec<E>>,
+    blocks: Vec<usize>,
+}
+
+impl<E: Element> Sample<E> {
+    /// The sample as something to plan from, in chunks of 2^[`BLOCK_LOG2`].
+    pub fn source(&self) -> Source<'_, E> {
+        Source { target: &self.target, base: self.base.as_deref(), chunk_log2: BLOCK_LOG2, chunks: &self.blocks }
+    }
+}
+
+/// Some chunks of a tensor, of 2^log2 elements but for its last.
+#[derive(Clone, Copy)]
+pub struct Source<'a, E> {
+    pub target: &'a [E],
+    pub base: Option<&'a [E]>,
+    pub chunk_log2: u8,
+    /// Numbers of the chunks; not empty.
+    pub chunks: &'a [usize],
+}
+
+impl<'a, E: Element> Source<'a, E> {
+    /// Entries in all.
+    pub fn elements(&self) -> usize {
+        self.chunks.iter().map(|&number| chunk_of(self.target, self.chunk_log2, number).len()).sum()
+    }
+
+    /// A chunk of target and base, by its place in `chunks`.
+    pub fn chunk(&self, place: usize) -> (&'a [E], Against<'a, E>) {
+        let of = |elements: &'a [E]| chunk_of(elements, self.chunk_log2, self.chunks[place]);
+        (of(self.target), self.base.map_or(Against::Zero, |base| Against::Base(of(base))))
+    }
+
+    /// 4096 short runs from all over: for the distribution. The tensor has more than [`SAMPLED_FROM`] elements.
+    pub fn spread(&self) -> Sample<E> {
+        self.gather(RUNS, RUN)
+    }
+
+    /// 16 long blocks: for the distances between promoted entries.
+    pub fn blocks(&self) -> Sample<E> {
+        self.gather(BLOCKS, 1 << BLOCK_LOG2)
+    }
+
+    /// One piece from each of `pieces` equal parts, at a hashed place in it: a fixed stride could beat with the length of rows.
+    fn gather(&self, pieces: usize, length: usize) -> Sample<E> {
+        let entries = pieces * length;
+        let mut target = Vec::with_capacity(entries);
+        let mut base = self.base.map(|_| Vec::with_capacity(entries));
+        let elements = self.chunks.len() << self.chunk_log2;
+        for piece in 0..pieces {
+            // A place among the sampled chunks, laid side by side.
+            let part = elements / pieces;
+            let place = piece * part + scaled(hash(piece as u64), part);
+            let start =
+                (self.chunks[place >> self.chunk_log2] << self.chunk_log2) + (place & ((1 << self.chunk_log2) - 1));
+            let start = start.min(self.target.len().saturating_sub(length));
+            let piece = start..start + length;
+            target.extend_from_slice(&self.target[piece.clone()]);
+            if let (Some(sampled), Some(base)) = (&mut base, self.base) {
+                sampled.extend_from_slice(&base[piece]);
+            }
+        }
+        Sample { target, base, blocks: (0..entries >> BLOCK_LOG2).collect() }
+    }
+}
+
+/// `hash`, scaled to a number below `limit`.
+fn scaled(hash: u64, limit: usize) -> usize {
+    ((u128::from(hash) * limit as u128) >> 64) as usize
+}
+
+fn hash(n: u64) -> u64 {
+    let z = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 27)
+}
+
+/// Whether so many entries have a twin that zstd may find what the other ways cannot.
+pub fn is_repetitive<E: Element>(target: &[E]) -> bool {
+    let looked_at = target.len().min(256);
+    let mut bits: Vec<u64> = (0..looked_at).map(|k| target[scaled(hash(k as u64), target.len())].bits()).collect();
+    bits.sort_unstable();
+    bits.dedup();
+    bits.len() * 4 < looked_at * 3
+}
