@@ -86,11 +86,15 @@ impl<W: Workers> Encoder<W> {
         match base {
             _ if record.is_same() => {}
             Some(base) => {
-                for (target, base) in target.chunks(size).zip(base.chunks_mut(size)) {
-                    record.add(plan.encode_chunk(target, Some(base), payload));
+                for (number, (target, base)) in target.chunks(size).zip(base.chunks_mut(size)).enumerate() {
+                    record.add(plan.encode_chunk(number, target, Some(base), payload));
                 }
             }
-            None => target.chunks(size).for_each(|target| record.add(plan.encode_chunk(target, None, payload))),
+            None => {
+                for (number, target) in target.chunks(size).enumerate() {
+                    record.add(plan.encode_chunk(number, target, None, payload));
+                }
+            }
         }
         record.finish()
     }

@@ -245,7 +245,7 @@ fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, S
     let mut current = Current::new(tensor, &serial)?;
     if current.chunks > 0 {
         let encoded =
-            current.plan.encode_chunk(tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
+            current.plan.encode_chunk(0, tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
         current.record.add(encoded);
     }
     Ok(current.finish(tensor.element))
@@ -287,14 +287,14 @@ impl Current {
         slots.resize_with(count, Vec::new);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
-        let work = tensor.target[start..start + length]
-            .chunks(chunk_bytes)
+        let work = (self.next..)
+            .zip(tensor.target[start..start + length].chunks(chunk_bytes))
             .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
             .zip(slots.iter_mut())
             .collect();
         let plan = &self.plan;
-        let encode = |((target, mut base), slot): ((&[u8], ChunkBase<'_>), &mut Vec<u8>)| {
-            plan.encode_chunk(target, &mut base, slot)
+        let encode = |(((number, target), mut base), slot): (((usize, &[u8]), ChunkBase<'_>), &mut Vec<u8>)| {
+            plan.encode_chunk(number, target, &mut base, slot)
         };
         for encoded in pool.map(work, encode) {
             self.record.add(encoded?);

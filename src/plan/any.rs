@@ -73,13 +73,13 @@ impl AnyPlan {
         }
     }
 
-    /// Appends a chunk, and turns a previous base into the reconstruction.
-    pub fn encode_chunk(&self, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> Result<EncodedChunk> {
+    /// Appends chunk `number`, and turns a previous base into the reconstruction.
+    pub fn encode_chunk(&self, number: usize, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> Result<EncodedChunk> {
         match self {
-            AnyPlan::F16(plan) => encode_float(plan, target, base, slot),
-            AnyPlan::BF16(plan) => encode_float(plan, target, base, slot),
-            AnyPlan::F32(plan) => encode_float(plan, target, base, slot),
-            AnyPlan::F64(plan) => encode_float(plan, target, base, slot),
+            AnyPlan::F16(plan) => encode_float(plan, number, target, base, slot),
+            AnyPlan::BF16(plan) => encode_float(plan, number, target, base, slot),
+            AnyPlan::F32(plan) => encode_float(plan, number, target, base, slot),
+            AnyPlan::F64(plan) => encode_float(plan, number, target, base, slot),
             AnyPlan::SameBytes(_) => Ok(EncodedChunk::default()),
             AnyPlan::Bytes(plan) => Ok(encode_bytes(plan, target, base, slot)),
         }
@@ -88,14 +88,15 @@ impl AnyPlan {
 
 fn encode_float<E: Element>(
     plan: &Plan<E>,
+    number: usize,
     target: &[u8],
     base: &mut ChunkBase<'_>,
     slot: &mut Vec<u8>,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
     Ok(match base {
-        ChunkBase::None => plan.encode_chunk(target, None, slot),
-        ChunkBase::Previous(base) => plan.encode_chunk(target, Some(elements_mut(base)?), slot),
+        ChunkBase::None => plan.encode_chunk(number, target, None, slot),
+        ChunkBase::Previous(base) => plan.encode_chunk(number, target, Some(elements_mut(base)?), slot),
         ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, slot),
     })
 }

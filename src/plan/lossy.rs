@@ -2,7 +2,7 @@
 
 use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Sample, Source};
 use super::{Workers, chunk_of};
-use crate::chunk::encode::{EncodedChunk, LossyRecord, count_lossy};
+use crate::chunk::encode::{EncodedChunk, LossyRecord, Measured, count_lossy};
 use crate::chunk::{Scratch, with_scratch};
 use crate::coding::{Candidate, Coding, Histogram};
 use crate::delta::{Bucket, Domain, Ordered, Value};
@@ -18,6 +18,8 @@ pub struct LossyPlan<E: Element> {
     chunk_log2: u8,
     from_zero: bool,
     exceptions: u64,
+    /// Planned from samples; its error is measured on samples too.
+    sampled: bool,
     coded: Candidate,
 }
 
@@ -57,16 +59,25 @@ impl<E: Element> LossyPlan<E> {
         self.coded.bits.div_ceil(8) + meaning + self.exceptions * (2 + size_of::<E>() as u64)
     }
 
-    pub fn encode_chunk(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
+    /// Appends chunk `number`.
+    pub fn encode_chunk(
+        &self, number: usize, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>,
+    ) -> EncodedChunk {
         match &self.rule {
-            Rule::Value(encoding) => self.record(encoding).encode(target, base, scratch, out),
-            Rule::Ordered(encoding) => self.record(encoding).encode(target, base, scratch, out),
-            Rule::NonNegative(encoding) => self.record(encoding).encode(target, base, scratch, out),
+            Rule::Value(encoding) => self.record(encoding, number).encode(target, base, scratch, out),
+            Rule::Ordered(encoding) => self.record(encoding, number).encode(target, base, scratch, out),
+            Rule::NonNegative(encoding) => self.record(encoding, number).encode(target, base, scratch, out),
         }
     }
 
-    fn record<'a, D: Domain<E>>(&'a self, encoding: &'a Encoding<E, D>) -> LossyRecord<'a, E, D> {
-        LossyRecord { encoding, coding: &self.coded.coding, from_zero: self.from_zero, exceptions: self.exceptions > 0 }
+    fn record<'a, D: Domain<E>>(&'a self, encoding: &'a Encoding<E, D>, number: usize) -> LossyRecord<'a, E, D> {
+        LossyRecord {
+            encoding,
+            coding: &self.coded.coding,
+            from_zero: self.from_zero,
+            exceptions: self.exceptions > 0,
+            measured: if self.sampled { Measured::Sample { chunk: number } } else { Measured::All },
+        }
     }
 
     fn refinement(&self) -> u32 {
@@ -167,7 +178,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
         coded.bits += refinement_bits;
         let chunk_log2 = of.map_or(self.chunk_log2, |of| of.chunk_log2);
-        LossyPlan { rule: rule(encoding), chunk_log2, from_zero, exceptions, coded }
+        LossyPlan { rule: rule(encoding), chunk_log2, from_zero, exceptions, sampled: of.is_some(), coded }
     }
 
     fn against(&self, zero: bool) -> Against<'_, E> {

@@ -104,20 +104,21 @@ impl<E: Element> Plan<E> {
         Plan::Lossy(plan)
     }
 
-    /// Appends a chunk, and turns its part of `base` into the reconstruction.
-    pub fn encode_chunk(&self, target: &[E], base: Option<&mut [E]>, out: &mut Vec<u8>) -> EncodedChunk {
-        with_scratch(|scratch| self.encode_with(target, base, scratch, out))
+    /// Appends chunk `number`, and turns its part of `base` into the reconstruction.
+    pub fn encode_chunk(&self, number: usize, target: &[E], base: Option<&mut [E]>, out: &mut Vec<u8>) -> EncodedChunk {
+        with_scratch(|scratch| self.encode_with(number, target, base, scratch, out))
     }
 
     fn encode_with(
         &self,
+        number: usize,
         target: &[E],
         base: Option<&mut [E]>,
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> EncodedChunk {
         match (self, base) {
-            (Plan::Lossy(plan), Some(base)) => plan.encode_chunk(target, base, scratch, out),
+            (Plan::Lossy(plan), Some(base)) => plan.encode_chunk(number, target, base, scratch, out),
             (Plan::Exact(plan), base) => {
                 let encoded = plan.encode_chunk(target, base.as_deref(), scratch, out);
                 if let Some(base) = base {

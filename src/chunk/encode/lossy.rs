@@ -1,6 +1,6 @@
 //! Lossy records: quantize against the base, then code the symbols.
 
-use super::squares::sum_of_squares;
+use super::squares::Measured;
 use super::{EncodedChunk, Squares};
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
@@ -20,18 +20,19 @@ pub struct LossyRecord<'a, E: Element, D: Domain<E>> {
     /// The base is zero, not the previous reconstruction.
     pub from_zero: bool,
     pub exceptions: bool,
+    pub measured: Measured,
 }
 
 impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     /// Appends a chunk; `base` goes in as the previous reconstruction and comes out as the new one.
     pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
         let start = out.len();
-        let delta = sum_of_squares(target, base);
+        let delta = self.measured.squares(target, base);
         if self.from_zero {
             base.fill(E::ZERO);
         }
         let sum = self.quantize(target, base, scratch);
-        let errors = Squares { error: sum_of_squares(target, base), delta };
+        let errors = Squares { error: self.measured.squares(target, base), delta };
         let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
         if unchanged && !self.from_zero {
             return EncodedChunk { length: None, sum, errors };

@@ -6,7 +6,7 @@ mod squares;
 
 pub use exact::{ExactRecord, count_classes, count_exact, encode_bytes};
 pub use lossy::{LossyRecord, count_lossy};
-pub use squares::Squares;
+pub use squares::{Measured, Squares};
 
 /// What became of a chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
