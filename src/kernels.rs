@@ -40,3 +40,31 @@ impl ValueTable {
         Some(table)
     }
 }
+
+/// A Huffman code of at most 7 bits over at most 16 symbols: codewords (bit-reversed, as they stand in a stream) and lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShortCode {
+    pub words: [u8; 16],
+    pub lengths: [u8; 16],
+}
+
+impl ShortCode {
+    /// `None` where the code is too long or too large.
+    pub fn new(words: &[u16], lengths: &[u8]) -> Option<Self> {
+        if lengths.len() > 16 || lengths.iter().any(|length| *length > 7) {
+            return None;
+        }
+        let mut code = ShortCode { words: [0; 16], lengths: [0; 16] };
+        for (symbol, (&word, &length)) in words.iter().zip(lengths).enumerate() {
+            (code.words[symbol], code.lengths[symbol]) = (word as u8, length);
+        }
+        Some(code)
+    }
+}
+
+/// Bits on their way to a buffer: fewer than 8 between calls.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Pending {
+    pub bits: u64,
+    pub count: u32,
+}

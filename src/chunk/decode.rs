@@ -2,13 +2,18 @@
 
 use super::{Scratch, with_scratch};
 use crate::bytes;
+use crate::checksum::{ContentSum, content_sum};
 use crate::coding::{Coding, Decoding};
 use crate::delta::{Domain, Ordered, Value};
 use crate::error::{Flaw, Parsed};
 use crate::exact::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
 use crate::float::{Arith, Element, ElementType, Wide};
 use crate::header::{Base, Kind, LossyDomain, Meaning, RecordHeader};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::GROUP;
 use crate::quantize::Quantizer;
+#[cfg(target_arch = "x86_64")]
+use crate::simd;
 use crate::view::elements_mut;
 use crate::wire::Reader;
 
@@ -18,6 +23,8 @@ pub struct ChunkDecoder<E: Element> {
     decoding: Option<Decoding>,
     from_zero: bool,
     exceptions: bool,
+    /// Of lossy f32 values without refinement, by symbol; that of 0 is -0.0.
+    representatives: Option<[f32; 16]>,
 }
 
 enum Rule<E: Element> {
@@ -54,14 +61,24 @@ impl<E: Element> ChunkDecoder<E> {
         };
         // In a record of classes the base serves unchanged chunks only.
         let from_zero = header.base == Base::Zero || matches!(rule, Rule::Classes(_));
-        ChunkDecoder { rule, decoding, from_zero, exceptions: header.exceptions }
+        let representatives = representatives_of(&rule);
+        ChunkDecoder { rule, decoding, from_zero, exceptions: header.exceptions, representatives }
     }
 
-    /// Turns `base` (previous, own or predicted, as the header says; anything if zero) into the reconstruction.
-    pub fn decode(&self, stored: &[u8], base: &mut [E], scratch: &mut Scratch) -> Parsed<()> {
+    /// Turns `base` (previous, own or predicted, as the header says; anything if zero) into the reconstruction. If `sum` is
+    /// asked for, returns the content sum.
+    pub fn decode(&self, stored: &[u8], base: &mut [E], sum: bool, scratch: &mut Scratch) -> Parsed<u64> {
+        let mut taken = None;
         if let Rule::Bytes(planes) = self.rule {
-            return bytes::decode(stored, planes, &mut scratch.bytes, bytemuck::cast_slice_mut(base));
+            bytes::decode(stored, planes, &mut scratch.bytes, bytemuck::cast_slice_mut(base))?;
+        } else {
+            taken = self.decode_symbols(stored, base, sum, scratch)?;
         }
+        Ok(taken.unwrap_or_else(|| if sum { content_sum(bytemuck::cast_slice(base)) } else { 0 }))
+    }
+
+    /// The sum, if it could be taken on the way.
+    fn decode_symbols(&self, stored: &[u8], base: &mut [E], sum: bool, scratch: &mut Scratch) -> Parsed<Option<u64>> {
         let mut input = Reader::new(stored);
         if self.from_zero {
             base.fill(E::ZERO);
@@ -71,9 +88,11 @@ impl<E: Element> ChunkDecoder<E> {
             read_exceptions::<E>(&mut input, base.len(), scratch)?;
         }
         scratch.symbols.resize(base.len(), 0);
+        let mut taken = None;
         if let Some(decoding) = &self.decoding {
             decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
-            self.apply(decoding.coding(), &mut input, base, scratch)?;
+            let sum = sum && scratch.exceptions.is_empty();
+            taken = self.apply(decoding.coding(), &mut input, base, sum, scratch)?;
         }
         if input.remaining() > 0 {
             return Err(input.flaw("bytes are left over at the end of a chunk"));
@@ -81,19 +100,69 @@ impl<E: Element> ChunkDecoder<E> {
         for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
             base[position as usize] = bytemuck::pod_read_unaligned(value);
         }
-        Ok(())
+        Ok(taken)
     }
 
-    fn apply(&self, coding: &Coding, input: &mut Reader<'_>, base: &mut [E], scratch: &mut Scratch) -> Parsed<()> {
+    fn apply(
+        &self,
+        coding: &Coding,
+        input: &mut Reader<'_>,
+        base: &mut [E],
+        sum: bool,
+        scratch: &mut Scratch,
+    ) -> Parsed<Option<u64>> {
         match &self.rule {
-            Rule::Value(quantizer) => apply_lossy(quantizer, input, base, scratch),
-            Rule::Ordered(quantizer) => apply_lossy(quantizer, input, base, scratch),
-            Rule::NonNegative(quantizer) => apply_lossy(quantizer, input, base, scratch),
-            Rule::Classes(window) => apply_exact(ExponentClass, *window, coding, input, base, scratch),
-            Rule::Difference(window) => apply_exact(Difference, *window, coding, input, base, scratch),
-            Rule::Bytes(_) | Rule::Nothing => Ok(()),
+            Rule::Value(quantizer) => {
+                if let Some(representatives) = &self.representatives {
+                    return Ok(apply_fast(quantizer, representatives, base, sum, &scratch.symbols));
+                }
+                apply_lossy(quantizer, input, base, scratch)?;
+            }
+            Rule::Ordered(quantizer) => apply_lossy(quantizer, input, base, scratch)?,
+            Rule::NonNegative(quantizer) => apply_lossy(quantizer, input, base, scratch)?,
+            Rule::Classes(window) => apply_exact(ExponentClass, *window, coding, input, base, scratch)?,
+            Rule::Difference(window) => apply_exact(Difference, *window, coding, input, base, scratch)?,
+            Rule::Bytes(_) | Rule::Nothing => {}
+        }
+        Ok(None)
+    }
+}
+
+/// Lossy f32 values without refinement, whose representatives are `representatives` by symbol.
+fn apply_fast<E: Element>(
+    quantizer: &Quantizer<E, Value>,
+    representatives: &[f32; 16],
+    base: &mut [E],
+    sum: bool,
+    symbols: &[u8],
+) -> Option<u64> {
+    let mut taken = ContentSum::default();
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = simd::avx2() {
+        done = base.len() / GROUP * GROUP;
+        let sums = sum.then_some(&mut taken.lanes);
+        avx2.apply_values(representatives, &symbols[..done], bytemuck::cast_slice_mut(&mut base[..done]), sums);
+        taken.bytes = (done * size_of::<E>()) as u64;
+    }
+    let _ = representatives;
+    for (b, &symbol) in base[done..].iter_mut().zip(&symbols[done..]) {
+        if symbol != 0 {
+            *b = quantizer.element(*b, symbol, 0);
         }
     }
+    taken.update(bytemuck::cast_slice(&base[done..]));
+    sum.then(|| taken.value())
+}
+
+fn representatives_of<E: Element>(rule: &Rule<E>) -> Option<[f32; 16]> {
+    let Rule::Value(quantizer) = rule else { return None };
+    let plain = E::TYPE == ElementType::F32 && quantizer.refinement() == 0;
+    plain.then(|| {
+        let mut by_symbol = [-0.0; 16];
+        by_symbol[1..].iter_mut().zip(quantizer.representatives()).for_each(|(to, from)| *to = from.to_f64() as f32);
+        by_symbol
+    })
 }
 
 fn value_quantizer<E: Element>(meaning: &Meaning, refinement: u32) -> Quantizer<E, Value> {
@@ -242,19 +311,20 @@ impl AnyDecoder {
         }
     }
 
-    /// Turns `target` (the base) into the reconstruction.
-    pub fn decode(&self, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
-        fn float<E: Element>(decoder: &ChunkDecoder<E>, stored: &[u8], target: &mut [u8]) -> Parsed<()> {
+    /// Turns `target` (the base) into the reconstruction; returns its content sum if asked.
+    pub fn decode(&self, stored: &[u8], target: &mut [u8], sum: bool) -> Parsed<u64> {
+        fn float<E: Element>(decoder: &ChunkDecoder<E>, stored: &[u8], target: &mut [u8], sum: bool) -> Parsed<u64> {
             let target = elements_mut(target).map_err(|_| Flaw::new(0, "the target is not aligned"))?;
-            with_scratch(|scratch| decoder.decode(stored, target, scratch))
+            with_scratch(|scratch| decoder.decode(stored, target, sum, scratch))
         }
         match self {
-            AnyDecoder::F16(decoder) => float(decoder, stored, target),
-            AnyDecoder::BF16(decoder) => float(decoder, stored, target),
-            AnyDecoder::F32(decoder) => float(decoder, stored, target),
-            AnyDecoder::F64(decoder) => float(decoder, stored, target),
+            AnyDecoder::F16(decoder) => float(decoder, stored, target, sum),
+            AnyDecoder::BF16(decoder) => float(decoder, stored, target, sum),
+            AnyDecoder::F32(decoder) => float(decoder, stored, target, sum),
+            AnyDecoder::F64(decoder) => float(decoder, stored, target, sum),
             AnyDecoder::Bytes(planes) => {
-                with_scratch(|scratch| bytes::decode(stored, *planes, &mut scratch.bytes, target))
+                with_scratch(|scratch| bytes::decode(stored, *planes, &mut scratch.bytes, target))?;
+                Ok(if sum { content_sum(target) } else { 0 })
             }
         }
     }

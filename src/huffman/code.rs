@@ -1,12 +1,14 @@
 //! A code: lengths, the canonical codewords, and the table that decodes them.
 
 use super::MAX_LENGTH;
+use crate::kernels::ShortCode;
 
 /// A complete canonical code. Codewords are kept bit-reversed, as they stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
     lengths: Vec<u8>,
     words: Vec<u16>,
+    short: Option<ShortCode>,
 }
 
 impl Code {
@@ -26,8 +28,9 @@ impl Code {
         for length in 1..=usize::from(MAX_LENGTH) {
             next[length + 1] = (next[length] + used[length]) << 1;
         }
-        let words = lengths.iter().map(|&length| Self::next_word(length, &mut next)).collect();
-        Some(Code { lengths: lengths.to_vec(), words })
+        let words: Vec<u16> = lengths.iter().map(|&length| Self::next_word(length, &mut next)).collect();
+        let short = ShortCode::new(&words, lengths);
+        Some(Code { lengths: lengths.to_vec(), words, short })
     }
 
     fn next_word(length: u8, next: &mut [u32]) -> u16 {
@@ -42,20 +45,35 @@ impl Code {
     /// The optimal code for these counts; symbols that do not occur have none. If fewer than two occur, the lowest others join
     /// them, so that the code is complete. There must be at least two symbols.
     pub fn of_counts(counts: &[u64]) -> Self {
+        Code::of_counts_within(counts, MAX_LENGTH)
+    }
+
+    /// The same with no length above `limit`.
+    pub fn of_counts_within(counts: &[u64], limit: u8) -> Self {
         let mut counts = counts.to_vec();
         let missing = 2usize.saturating_sub(counts.iter().filter(|count| **count > 0).count());
         for count in counts.iter_mut().filter(|count| **count == 0).take(missing) {
             *count = 1;
         }
         let mut lengths = vec![0; counts.len()];
-        super::code_lengths(&counts, MAX_LENGTH, &mut lengths);
+        super::code_lengths(&counts, limit, &mut lengths);
         let code = Code::of_lengths(&lengths);
         debug_assert!(code.is_some());
-        code.unwrap_or(Code { lengths: Vec::new(), words: Vec::new() })
+        code.unwrap_or(Code { lengths: Vec::new(), words: Vec::new(), short: None })
     }
 
     pub fn lengths(&self) -> &[u8] {
         &self.lengths
+    }
+
+    /// The code for the vector encoder, if it is short enough.
+    pub fn short(&self) -> Option<&ShortCode> {
+        self.short.as_ref()
+    }
+
+    /// The bit-reversed codewords.
+    pub fn words(&self) -> &[u16] {
+        &self.words
     }
 
     /// The bit-reversed codeword and its length.
@@ -71,37 +89,12 @@ impl Code {
     }
 }
 
-/// Finds the symbol that a stream goes on with.
-pub struct Decoder {
-    /// Indexed by the next [`MAX_LENGTH`] bits: symbol, and its length in the high byte.
-    entries: Vec<u16>,
-}
-
-impl Decoder {
-    pub fn new(code: &Code) -> Self {
-        let mut entries = vec![0; 1 << MAX_LENGTH];
-        for (symbol, (&word, &length)) in code.words.iter().zip(&code.lengths).enumerate() {
-            if length > 0 {
-                for entry in entries.iter_mut().skip(usize::from(word)).step_by(1 << length) {
-                    *entry = u16::from(length) << 8 | symbol as u16;
-                }
-            }
-        }
-        Decoder { entries }
-    }
-
-    /// Symbol and length of the code that the lowest bits of `bits` start with.
-    #[inline(always)]
-    pub fn symbol(&self, bits: u64) -> (u8, u32) {
-        let entry = self.entries[(bits & ((1 << MAX_LENGTH) - 1)) as usize];
-        (entry as u8, u32::from(entry >> 8))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    use crate::huffman::Decoder;
 
     #[test]
     fn codewords_rise_by_length_then_symbol() {

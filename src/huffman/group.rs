@@ -1,8 +1,12 @@
 //! A group of symbols under one code: one stream, or four (format.md, section 6).
 
 use super::{Code, Decoder, FOUR_STREAMS_FROM};
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::BitReader;
 use crate::error::Parsed;
+use crate::kernels::Pending;
+use crate::simd::streams::{Stand, decode_four};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{self, SYMBOLS};
 use crate::wire::{Reader, put_varint};
 
 /// Where each stream of a group of `n` symbols (or fields) ends. Streams past the last are empty.
@@ -21,23 +25,56 @@ pub fn stream_ranges(n: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..streams).map(move |k| if k == 0 { 0..ends[0] } else { ends[k - 1]..ends[k] })
 }
 
+/// Groups of at least this many symbols repay the making of a table with several symbols an entry.
+const SEVERAL_FROM: usize = 8192;
+
 /// Appends a group. `scratch` holds the streams meanwhile.
 pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
     if symbols.is_empty() {
         return;
     }
-    scratch.clear();
+    let mut used = 0;
     for range in stream_ranges(symbols.len()) {
-        let start = scratch.len();
-        let mut writer = BitWriter::new(scratch);
-        for &symbol in &symbols[range] {
-            let (word, length) = code.word(symbol);
-            writer.put(word, length);
+        let room = 2 * range.len() + STREAM_SLACK;
+        if scratch.len() < used + room {
+            scratch.resize(used + room, 0);
         }
-        writer.finish();
-        put_varint(out, (scratch.len() - start) as u64);
+        let length = encode_stream(&symbols[range], code, &mut scratch[used..]);
+        put_varint(out, length as u64);
+        used += length;
     }
-    out.extend_from_slice(scratch);
+    out.extend_from_slice(&scratch[..used]);
+}
+
+/// What a stream's room must have beyond two bytes a symbol.
+const STREAM_SLACK: usize = 16;
+
+/// Writes a stream to `out` and tells how many bytes it has.
+fn encode_stream(symbols: &[u8], code: &Code, out: &mut [u8]) -> usize {
+    let (mut pending, mut at, mut done) = (Pending::default(), 0, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(avx2), Some(short)) = (simd::avx2(), code.short()) {
+        done = symbols.len() / SYMBOLS * SYMBOLS;
+        at = avx2.encode_short(&symbols[..done], short, &mut pending, out);
+    }
+    let Pending { mut bits, mut count } = pending;
+    // Four codes are at most 44 bits, on top of fewer than 8.
+    for four in symbols[done..].chunks(4) {
+        for &symbol in four {
+            let (word, length) = code.word(symbol);
+            bits |= word << count;
+            count += length;
+        }
+        out[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+        at += (count / 8) as usize;
+        bits >>= count & !7;
+        count %= 8;
+    }
+    if count > 0 {
+        out[at] = bits as u8;
+        at += 1;
+    }
+    at
 }
 
 /// Reads a group of `symbols.len()` symbols.
@@ -49,25 +86,43 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
     for (length, _) in lengths.iter_mut().zip(stream_ranges(symbols.len())) {
         *length = input.count()?;
     }
-    for (range, length) in stream_ranges(symbols.len()).zip(lengths) {
-        let start = input.position();
-        let bytes = input.slice(length)?;
-        let used = decode_stream(bytes, decoder, &mut symbols[range]).map_err(|flaw| flaw.shifted(start))?;
-        if used != length {
+    let mut streams: [(usize, &[u8]); 4] = [(0, &[]); 4];
+    for (stream, length) in streams.iter_mut().zip(lengths) {
+        *stream = (input.position(), input.slice(length)?);
+    }
+    let stands = decode_start(decoder, streams.map(|stream| stream.1), symbols);
+    for (k, range) in stream_ranges(symbols.len()).enumerate() {
+        let (start, bytes) = streams[k];
+        let used = decode_stream(bytes, decoder, stands[k], &mut symbols[range]).map_err(|flaw| flaw.shifted(start))?;
+        if used != bytes.len() {
             return Err(input.flaw("a stream is longer than its symbols"));
         }
     }
     Ok(())
 }
 
-fn decode_stream(bytes: &[u8], decoder: &Decoder, symbols: &mut [u8]) -> Parsed<usize> {
-    let mut reader = BitReader::new(bytes);
-    for slot in symbols {
+/// Decodes what is quick to decode of a long group.
+fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8]) -> [Stand; 4] {
+    if symbols.len() < SEVERAL_FROM {
+        return [Stand::default(); 4];
+    }
+    let quarter = stream_ends(symbols.len())[0];
+    let (a, rest) = symbols.split_at_mut(quarter);
+    let (b, rest) = rest.split_at_mut(quarter);
+    let (c, d) = rest.split_at_mut(quarter);
+    decode_four(decoder.entries(), streams, [a, b, c, d])
+}
+
+/// Decodes the rest of a stream and returns how many bytes it has.
+fn decode_stream(bytes: &[u8], decoder: &Decoder, from: Stand, symbols: &mut [u8]) -> Parsed<usize> {
+    let mut reader = BitReader::new(&bytes[from.bits / 8..]);
+    reader.get((from.bits % 8) as u32)?;
+    for slot in &mut symbols[from.symbols..] {
         let (symbol, length) = decoder.symbol(reader.peek());
         reader.take(length)?;
         *slot = symbol;
     }
-    reader.finish()
+    Ok(from.bits / 8 + reader.finish()?)
 }
 
 /// An upper bound, in bits, of what a group takes besides its codes.

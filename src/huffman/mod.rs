@@ -1,10 +1,12 @@
 //! Canonical, length-limited Huffman codes over at most 256 symbols (format.md, section 6).
 
 mod code;
+mod decoder;
 mod group;
 mod lengths;
 
-pub use code::{Code, Decoder};
+pub use code::Code;
+pub use decoder::Decoder;
 pub use group::{decode_group, encode_group, group_bits, stream_ranges};
 pub use lengths::code_lengths;
 

@@ -1,7 +1,6 @@
 //! One record on several threads, without a chain: for arrays that are kept without a store.
 
 use super::Pool;
-use crate::checksum::content_sum;
 use crate::chunk::decode::AnyDecoder;
 use crate::error::{Error, Part, Result};
 use crate::fenv;
@@ -42,8 +41,8 @@ pub fn decode_record(
         }
         let decode = |(number, stored, chunk, sum): (usize, &[u8], &mut [u8], u64)| {
             let part = Part::Chunk(number);
-            decoder.decode(stored, chunk).map_err(|flaw| flaw.within(part))?;
-            if content_sum(chunk) == sum { Ok(()) } else { Err(Error::Content { part }) }
+            let found = decoder.decode(stored, chunk, true).map_err(|flaw| flaw.within(part))?;
+            if found == sum { Ok(()) } else { Err(Error::Content { part }) }
         };
         pool.map(work, decode).into_iter().collect()
     })

@@ -74,7 +74,13 @@ impl AnyPlan {
     }
 
     /// Appends chunk `number`, and turns a previous base into the reconstruction.
-    pub fn encode_chunk(&self, number: usize, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> Result<EncodedChunk> {
+    pub fn encode_chunk(
+        &self,
+        number: usize,
+        target: &[u8],
+        base: &mut ChunkBase<'_>,
+        slot: &mut Vec<u8>,
+    ) -> Result<EncodedChunk> {
         match self {
             AnyPlan::F16(plan) => encode_float(plan, number, target, base, slot),
             AnyPlan::BF16(plan) => encode_float(plan, number, target, base, slot),

@@ -61,7 +61,12 @@ impl<E: Element> LossyPlan<E> {
 
     /// Appends chunk `number`.
     pub fn encode_chunk(
-        &self, number: usize, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>,
+        &self,
+        number: usize,
+        target: &[E],
+        base: &mut [E],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
     ) -> EncodedChunk {
         match &self.rule {
             Rule::Value(encoding) => self.record(encoding, number).encode(target, base, scratch, out),

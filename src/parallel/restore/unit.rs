@@ -255,7 +255,7 @@ impl<'a> Unit<'a> {
             let local = elements.start - self.elements.start..elements.end - self.elements.start;
             let target = &mut buffer.bytes_mut()[local.start * element.size()..local.end * element.size()];
             if let (Some(decoder), false) = (decoder, matches!(header.kind, Kind::Link(_))) {
-                decoder.decode(bytes, target).map_err(|flaw| flaw.within(Part::Chunk(chunk)))?;
+                decoder.decode(bytes, target, false).map_err(|flaw| flaw.within(Part::Chunk(chunk)))?;
             }
             self.expect(position, Expected { elements, sum: entry.sum, layer, chunk });
         }

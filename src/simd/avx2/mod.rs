@@ -1,8 +1,12 @@
 //! AVX2, with BMI1, BMI2 (but not pdep and pext, which are slow on many machines), LZCNT and POPCNT.
 
+mod apply;
+mod huffman;
 mod lanes;
 mod quantize;
 mod sum;
+
+pub use huffman::SYMBOLS;
 
 /// Proof that the machine has what this module uses: there is no other way to get one than [`Avx2::detect`].
 #[derive(Debug, Clone, Copy)]

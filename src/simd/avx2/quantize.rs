@@ -1,7 +1,8 @@
 //! Delta, bucket, symbol, reconstruction and content sum of f32 values in one pass.
 
 use super::Avx2;
-use super::lanes::{load_f32, store_bytes, store_f32, widen};
+use super::apply::{Steps, add, symbols_above_7};
+use super::lanes::{load_f32, store_bytes, store_f32};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, ValueTable};
@@ -21,12 +22,18 @@ impl Avx2 {
         slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
     ) {
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { quantize_values(table, target, base, symbols, sums, slow) };
+        unsafe {
+            if symbols_above_7(&table.representatives) {
+                quantize_values::<true>(table, target, base, symbols, sums, slow);
+            } else {
+                quantize_values::<false>(table, target, base, symbols, sums, slow);
+            }
+        }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn quantize_values(
+fn quantize_values<const MANY: bool>(
     table: &ValueTable,
     target: &[f32],
     base: &mut [f32],
@@ -35,13 +42,15 @@ fn quantize_values(
     mut slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
 ) {
     let registers = Registers::new(table);
+    let steps = Steps::<MANY>::new(&table.representatives);
     let mut sums = SumLanes::load(lanes);
     let groups = target.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0);
     for (number, ((target, base), symbols)) in groups.zip(symbols.as_chunks_mut::<GROUP>().0).enumerate() {
         let before = load_group(base);
         let coded = registers.code(load_group(target), before);
         store_bytes(symbols, coded.symbols);
-        let after = registers.reconstruct(symbols, before);
+        let (eights, _) = symbols.as_chunks::<8>();
+        let after = [0, 1, 2, 3].map(|k| steps.add_to(before[k], &eights[k]));
         if coded.outside | not_finite(&after) != 0 {
             slow(number * GROUP, target, base, symbols);
             add(&mut sums, load_group(base));
@@ -61,14 +70,6 @@ fn quantize_values(
 fn load_group(group: &[f32; GROUP]) -> [__m256; 4] {
     let (eights, _) = group.as_chunks::<8>();
     [load_f32(&eights[0]), load_f32(&eights[1]), load_f32(&eights[2]), load_f32(&eights[3])]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn add(sums: &mut SumLanes, group: [__m256; 4]) {
-    let [a, b, c, d] = group.map(|eight| _mm256_castps_si256(eight));
-    sums.add([a, b]);
-    sums.add([c, d]);
 }
 
 /// A mask that is not 0 if any entry is infinite or NaN.
@@ -91,9 +92,6 @@ struct Registers {
     top: __m256i,
     positive: __m256i,
     negative: __m256i,
-    low_representatives: __m256,
-    high_representatives: __m256,
-    many: bool,
 }
 
 struct Coded {
@@ -109,15 +107,10 @@ impl Registers {
             let both: [u8; 32] = std::array::from_fn(|i| half[i % 16]);
             super::lanes::load_bytes(&both)
         };
-        let (eights, _) = table.representatives.as_chunks::<8>();
-        let highest = table.positive.iter().chain(&table.negative).max().copied().unwrap_or(0);
         Registers {
             top: _mm256_set1_epi16(i16::from(table.top)),
             positive: twice(&table.positive),
             negative: twice(&table.negative),
-            low_representatives: load_f32(&eights[0]),
-            high_representatives: load_f32(&eights[1]),
-            many: highest > 7,
         }
     }
 
@@ -153,22 +146,5 @@ impl Registers {
         let capped = _mm256_min_epi16(below, _mm256_set1_epi16(15));
         let sign = _mm256_and_si256(_mm256_srli_epi16::<8>(upper), _mm256_set1_epi16(0x80));
         (_mm256_or_si256(capped, sign), below)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn reconstruct(&self, symbols: &[u8; GROUP], base: [__m256; 4]) -> [__m256; 4] {
-        let (eights, _) = symbols.as_chunks::<8>();
-        let one = |k: usize| {
-            let index = widen(&eights[k]);
-            let mut step = _mm256_permutevar8x32_ps(self.low_representatives, index);
-            if self.many {
-                let high = _mm256_permutevar8x32_ps(self.high_representatives, index);
-                let use_high = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
-                step = _mm256_blendv_ps(step, high, use_high);
-            }
-            _mm256_add_ps(base[k], step)
-        };
-        [one(0), one(1), one(2), one(3)]
     }
 }

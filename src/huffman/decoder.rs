@@ -1,0 +1,81 @@
+//! The tables that decode a code: one symbol a look-up, or up to seven.
+
+use super::{Code, MAX_LENGTH};
+use crate::simd::streams::{ENTRY_SYMBOLS, Entries, INDEX_BITS};
+use std::sync::OnceLock;
+
+/// Finds the symbols that a stream goes on with.
+pub struct Decoder {
+    /// Indexed by the next [`MAX_LENGTH`] bits: symbol, and its length in the high byte.
+    single: Vec<u16>,
+    /// Made when a group is long enough to repay it.
+    several: OnceLock<Box<Entries>>,
+}
+
+impl Decoder {
+    pub fn new(code: &Code) -> Self {
+        let mut single = vec![0; 1 << MAX_LENGTH];
+        for (symbol, (&word, &length)) in code.words().iter().zip(code.lengths()).enumerate() {
+            if length > 0 {
+                for entry in single.iter_mut().skip(usize::from(word)).step_by(1 << length) {
+                    *entry = u16::from(length) << 8 | symbol as u16;
+                }
+            }
+        }
+        Decoder { single, several: OnceLock::new() }
+    }
+
+    /// Symbol and length of the code that the lowest bits of `bits` start with.
+    #[inline(always)]
+    pub fn symbol(&self, bits: u64) -> (u8, u32) {
+        let entry = self.single[(bits & ((1 << MAX_LENGTH) - 1)) as usize];
+        (entry as u8, u32::from(entry >> 8))
+    }
+
+    /// The table of several symbols a look-up.
+    pub fn entries(&self) -> &Entries {
+        self.several.get_or_init(|| {
+            let mut entries = Box::new([0; 1 << INDEX_BITS]);
+            for (index, entry) in entries.iter_mut().enumerate() {
+                *entry = self.entry(index as u64);
+            }
+            entries
+        })
+    }
+
+    fn entry(&self, index: u64) -> u64 {
+        let (mut entry, mut used, mut count) = (0, 0, 0);
+        while count < ENTRY_SYMBOLS {
+            let (symbol, length) = self.symbol(index >> used);
+            if used + length > INDEX_BITS {
+                break;
+            }
+            entry |= u64::from(symbol) << (8 * count);
+            used += length;
+            count += 1;
+        }
+        entry | u64::from(used) << 56 | (count as u64) << 60
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_is_its_symbols(counts in prop::collection::vec(0u64..1000, 2..=256), index in 0u64..2048) {
+            let decoder = Decoder::new(&Code::of_counts(&counts));
+            let entry = decoder.entries()[index as usize];
+            let (count, used) = (entry >> 60, entry >> 56 & 15);
+            prop_assert!(count >= 1 && used <= 11);
+            let mut bits = index;
+            for k in 0..count {
+                let (symbol, length) = decoder.symbol(bits);
+                prop_assert_eq!(symbol, (entry >> (8 * k)) as u8);
+                bits >>= length;
+            }
+        }
+    }
+}
