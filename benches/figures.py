@@ -197,7 +197,7 @@ def paper(report: Report, runs: list[tuple[str, list[Path]]], reference: dict[st
                     same += sum(a == b for a, b in zip(found, known["sha256_16"], strict=True))
                     deltas += len(found)
                 if known:
-                    # Four streams a chunk, each padded to a byte, and a byte or two for each length.
+                    # Four streams a chunk, each padded to a byte, and its length in a byte or two.
                     expected = sum(known["payload_bits"]) / 8
                     streams = 4 * 3 * reference[name]["tensors"] * len(errors)
                     worst_bits = max(worst_bits, (run.payload - streams - expected) / expected)
@@ -228,7 +228,8 @@ def paper(report: Report, runs: list[tuple[str, list[Path]]], reference: dict[st
         )
         report.aim("mean: error within 1%", worst_error <= 0.01, f"{100 * worst_error:.2f}%")
     report.say(
-        f"- geometric mean of the payload ratio: x=2 {mean(ratios[2]):.1f}, x=3 {mean(ratios[3]):.1f}"
+        "- geometric mean of the payload ratio: "
+        f"x=2 {mean(ratios[2]):.1f}, x=3 {mean(ratios[3]):.1f}"
     )
     report.aim(
         "x=3 under 10% of full size, all bytes",

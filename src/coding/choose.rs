@@ -18,6 +18,10 @@ pub enum CodingChoice {
     Fixed,
 }
 
+/// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part.
+const LARGE: u64 = 1 << 18;
+const QUICKER_WORTH: u64 = 200;
+
 /// A coding and what it is expected to take, in bits: its tables and its symbols in all chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
@@ -41,9 +45,15 @@ impl Coding {
             CodingChoice::Tokens => matches!(candidate.coding, Coding::Tokens(_)),
             CodingChoice::Fixed => matches!(candidate.coding, Coding::Fixed(_)),
         };
-        let candidates = all(counts, highest, zero_field_bits).into_iter().filter(wanted);
-        let best = candidates.reduce(|best, next| if next.bits < best.bits { next } else { best });
-        best.unwrap_or_else(|| plain(counts, highest))
+        let candidates: Vec<Candidate> = all(counts, highest, zero_field_bits).into_iter().filter(wanted).collect();
+        let Some(best) = candidates.iter().min_by_key(|candidate| candidate.bits) else {
+            return plain(counts, highest);
+        };
+        let fast = |candidate: &&Candidate| {
+            let (bits, slack) = (candidate.bits, best.bits / QUICKER_WORTH);
+            counts.elements >= LARGE && !matches!(candidate.coding, Coding::Tokens(_)) && bits <= best.bits + slack
+        };
+        candidates.iter().find(fast).unwrap_or(best).clone()
     }
 }
 

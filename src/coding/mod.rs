@@ -102,6 +102,7 @@ pub struct Decoding {
     highest: u8,
     first: Option<Decoder>,
     second: Option<Decoder>,
+    meanings: Option<tokens::Meanings>,
 }
 
 impl Decoding {
@@ -113,7 +114,8 @@ impl Decoding {
             Coding::Tokens(tokens) => (Some(Decoder::new(&tokens.code)), None),
             Coding::Constant(_) | Coding::Fixed(_) => (None, None),
         };
-        Decoding { coding, highest, first, second }
+        let meanings = if let Coding::Tokens(tokens) = &coding { Some(tokens::Meanings::new(tokens)) } else { None };
+        Decoding { coding, highest, first, second, meanings }
     }
 
     pub fn coding(&self) -> &Coding {
@@ -128,9 +130,9 @@ impl Decoding {
             (Coding::Mask { .. }, Some(masks)) => {
                 mask::decode(input, masks, self.second.as_ref(), symbols, scratch)?;
             }
-            (Coding::Tokens(tokens), Some(decoder)) => {
-                tokens::decode(input, decoder, tokens, symbols.len(), scratch)?;
-                tokens::place(input, tokens, symbols, scratch)?;
+            (Coding::Tokens(_), Some(decoder)) => {
+                let Some(meanings) = &self.meanings else { return Err(input.flaw("tokens without meanings")) };
+                tokens::decode(input, decoder, meanings, symbols, scratch)?;
             }
             (coding, _) => {
                 let Coding::Fixed(width) = coding else { return Err(input.flaw("a coding without tables")) };

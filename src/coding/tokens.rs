@@ -34,72 +34,111 @@ pub fn classes(elements: u32, rho: u32) -> u32 {
 #[inline(always)]
 pub fn for_each_token(symbols: &[u8], mut token: impl FnMut(u32, u8)) {
     let mut after = 0;
-    for (at, &symbol) in symbols.iter().enumerate() {
-        if symbol != 0 {
-            token((at - after) as u32, symbol);
-            after = at + 1;
+    let mut at = |at: usize, symbol: u8| {
+        token((at - after) as u32, symbol);
+        after = at + 1;
+    };
+    let (eights, rest) = symbols.as_chunks::<8>();
+    for (number, eight) in eights.iter().enumerate() {
+        let mut marks = marks(*eight);
+        while marks != 0 {
+            let i = (marks.trailing_zeros() / 8) as usize;
+            at(8 * number + i, eight[i % 8]);
+            marks &= marks - 1;
         }
     }
+    for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
+        at(8 * eights.len() + i, symbol);
+    }
+}
+
+/// The highest bit of every byte that is not 0, for bytes below 128.
+#[inline(always)]
+pub fn marks(eight: [u8; 8]) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    (u64::from_le_bytes(eight) + LOW) & !LOW
 }
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
     let Scratch { units, streams, runs } = scratch;
-    units.clear();
     runs.clear();
+    if units.len() < symbols.len() {
+        units.resize(symbols.len(), 0);
+    }
+    let (rho, highest) = (tokens.rho, u32::from(tokens.highest));
+    let mut count = 0;
     for_each_token(symbols, |run, symbol| {
-        let (class, low, width) = split_run(run, tokens.rho);
-        units.push((class * u32::from(tokens.highest)) as u8 + symbol - 1);
-        if class >> tokens.rho != 0 {
+        let (class, low, width) = split_run(run, rho);
+        units[count] = (class * highest) as u8 + symbol - 1;
+        count += 1;
+        if width > 0 {
             runs.push(low, width);
         }
     });
-    put_varint(out, units.len() as u64);
-    encode_group(units, &tokens.code, streams, out);
+    put_varint(out, count as u64);
+    encode_group(&units[..count], &tokens.code, streams, out);
     runs.write(out);
 }
 
-/// Reads the tokens of a chunk of `elements`, with their run fields.
+/// What each token stands for.
+pub struct Meanings(Box<[Meaning; 256]>);
+
+#[derive(Clone, Copy, Default)]
+struct Meaning {
+    /// The least run of its class.
+    run: u32,
+    /// Bits of its run field.
+    width: u8,
+    symbol: u8,
+}
+
+impl Meanings {
+    pub fn new(tokens: &Tokens) -> Self {
+        let highest = u32::from(tokens.highest).max(1);
+        let of_unit = |unit: usize| {
+            let class = unit as u32 / highest;
+            // Classes past the last that a chunk can have have no codeword.
+            let (run, width) = if class < 32 { class_run(class, tokens.rho) } else { (0, 0) };
+            Meaning { run, width: width as u8, symbol: (unit as u32 % highest) as u8 + 1 }
+        };
+        Meanings(Box::new(std::array::from_fn(of_unit)))
+    }
+}
+
+/// Reads the symbols of a chunk.
 pub fn decode(
     input: &mut Reader<'_>,
     decoder: &Decoder,
-    tokens: &Tokens,
-    elements: usize,
+    meanings: &Meanings,
+    symbols: &mut [u8],
     scratch: &mut Scratch,
 ) -> Parsed<()> {
     let count = input.count()?;
-    if count > elements {
+    if count > symbols.len() {
         return Err(input.flaw("more tokens than elements"));
     }
     let Scratch { units, runs, .. } = scratch;
-    units.clear();
-    units.resize(count, 0);
-    decode_group(input, decoder, units)?;
-    let highest = u32::from(tokens.highest);
-    runs.clear();
-    for &unit in units.iter() {
-        let class = u32::from(unit) / highest;
-        if class >> tokens.rho != 0 {
-            runs.expect(class_run(class, tokens.rho).1);
-        }
+    if units.len() < count {
+        units.resize(count, 0);
     }
-    runs.read(input)
-}
-
-/// Places the tokens that [`decode`] has left in `scratch`, once its run fields are read.
-pub fn place(input: &Reader<'_>, tokens: &Tokens, symbols: &mut [u8], scratch: &Scratch) -> Parsed<()> {
+    let units = &mut units[..count];
+    decode_group(input, decoder, units)?;
+    runs.clear();
+    for meaning in units.iter().map(|&unit| meanings.0[usize::from(unit)]).filter(|meaning| meaning.width > 0) {
+        runs.expect(u32::from(meaning.width));
+    }
+    runs.read(input)?;
     symbols.fill(0);
-    let highest = u32::from(tokens.highest);
-    let mut low = scratch.runs.values().iter();
+    let mut low = runs.values().iter();
     let mut at = 0usize;
-    for &unit in &scratch.units {
-        let (class, symbol) = (u32::from(unit) / highest, u32::from(unit) % highest + 1);
-        let (mut run, _) = class_run(class, tokens.rho);
-        if class >> tokens.rho != 0 {
-            run += low.next().map_or(0, |&low| low as u32);
+    for &unit in units.iter() {
+        let meaning = meanings.0[usize::from(unit)];
+        at += meaning.run as usize;
+        if meaning.width > 0 {
+            at += low.next().map_or(0, |&low| low as usize);
         }
-        at += run as usize;
         let slot = symbols.get_mut(at).ok_or_else(|| input.flaw("a token lies past the end"))?;
-        *slot = symbol as u8;
+        *slot = meaning.symbol;
         at += 1;
     }
     Ok(())

@@ -8,6 +8,8 @@ use crate::kernels::ShortCode;
 pub struct Code {
     lengths: Vec<u8>,
     words: Vec<u16>,
+    /// By symbol: the word, and its length from bit 16 on.
+    packed: Box<[u32; 256]>,
     short: Option<ShortCode>,
 }
 
@@ -29,8 +31,15 @@ impl Code {
             next[length + 1] = (next[length] + used[length]) << 1;
         }
         let words: Vec<u16> = lengths.iter().map(|&length| Self::next_word(length, &mut next)).collect();
+        if lengths.len() > 256 {
+            return None;
+        }
+        let mut packed = Box::new([0; 256]);
+        for (slot, (&word, &length)) in packed.iter_mut().zip(words.iter().zip(lengths)) {
+            *slot = u32::from(word) | u32::from(length) << 16;
+        }
         let short = ShortCode::new(&words, lengths);
-        Some(Code { lengths: lengths.to_vec(), words, short })
+        Some(Code { lengths: lengths.to_vec(), words, packed, short })
     }
 
     fn next_word(length: u8, next: &mut [u32]) -> u16 {
@@ -59,7 +68,7 @@ impl Code {
         super::code_lengths(&counts, limit, &mut lengths);
         let code = Code::of_lengths(&lengths);
         debug_assert!(code.is_some());
-        code.unwrap_or(Code { lengths: Vec::new(), words: Vec::new(), short: None })
+        code.unwrap_or(Code { lengths: Vec::new(), words: Vec::new(), packed: Box::new([0; 256]), short: None })
     }
 
     pub fn lengths(&self) -> &[u8] {
@@ -79,8 +88,8 @@ impl Code {
     /// The bit-reversed codeword and its length.
     #[inline(always)]
     pub fn word(&self, symbol: u8) -> (u64, u32) {
-        let symbol = usize::from(symbol);
-        (u64::from(self.words[symbol]), u32::from(self.lengths[symbol]))
+        let packed = self.packed[usize::from(symbol)];
+        (u64::from(packed & 0xffff), packed >> 16)
     }
 
     /// Bits that these counts of symbols take.
