@@ -1,7 +1,7 @@
 //! Deltas and what is made of them: the two domains in which a lossy record works (format.md, section 8).
 
 use crate::float::{Arith, Element, ElementType, Wide};
-use crate::kernels::ValueTable;
+use crate::kernels::{FastTable, OrderedTable, Steps, ValueTable};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
@@ -50,10 +50,10 @@ pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
     fn midrange(self, least: Self::Delta, greatest: Self::Delta) -> Self::Delta;
 
     /// The table for the fast loop, where there is one for these types and it can hold the buckets.
-    fn value_table(self, kept: &[Bucket], representatives: &[Self::Delta]) -> Option<ValueTable> {
-        let _ = (kept, representatives);
-        None
-    }
+    fn fast_table(self, kept: &[Bucket], representatives: &[Self::Delta]) -> Option<FastTable>;
+
+    /// The representatives for the fast loops, likewise.
+    fn steps(self, representatives: &[Self::Delta]) -> Option<Steps>;
 }
 
 /// A sum of deltas in eight lanes (entry i of a chunk in lane i mod 8), and their mean.
@@ -124,11 +124,15 @@ impl<E: Element> Domain<E> for Value {
         E::A::of_f64(if sum.is_finite() { sum / 2.0 } else { least / 2.0 + greatest / 2.0 })
     }
 
-    fn value_table(self, kept: &[Bucket], representatives: &[E::A]) -> Option<ValueTable> {
-        if E::TYPE != ElementType::F32 || kept.len() != representatives.len() {
-            return None;
-        }
-        ValueTable::new(kept, representatives.iter().map(|r| r.to_f64() as f32))
+    fn fast_table(self, kept: &[Bucket], representatives: &[E::A]) -> Option<FastTable> {
+        let fits = E::TYPE == ElementType::F32 && kept.len() == representatives.len();
+        let values = || ValueTable::of_values(kept, representatives.iter().map(|r| r.to_f64() as f32));
+        fits.then(values)?.map(FastTable::Value)
+    }
+
+    fn steps(self, representatives: &[E::A]) -> Option<Steps> {
+        let values = representatives.iter().map(|r| r.to_f64() as f32);
+        (E::TYPE == ElementType::F32).then(|| Steps::of_values(values))
     }
 }
 
@@ -219,6 +223,17 @@ impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
 
     fn midrange(self, least: E::Wide, greatest: E::Wide) -> E::Wide {
         E::Wide::of_i128(divide_half_even(least.to_i128() + greatest.to_i128(), 2))
+    }
+
+    fn fast_table(self, kept: &[Bucket], representatives: &[E::Wide]) -> Option<FastTable> {
+        let fits = NON_NEGATIVE && E::TYPE == ElementType::F32 && kept.len() == representatives.len();
+        let integers = || OrderedTable::of_integers(kept, representatives.iter().map(|r| r.to_i128() as i32));
+        fits.then(integers)?.map(FastTable::Ordered)
+    }
+
+    fn steps(self, representatives: &[E::Wide]) -> Option<Steps> {
+        let integers = representatives.iter().map(|r| r.to_i128());
+        if NON_NEGATIVE && E::TYPE == ElementType::F32 { Steps::of_integers(integers) } else { None }
     }
 }
 

@@ -7,37 +7,99 @@ use crate::delta::Bucket;
 /// Entries that fast loops work on together: two stripes of a content sum of f32.
 pub const GROUP: usize = 32;
 
-/// Buckets of f32 values that lie within 15 exponents.
+/// Symbols by exponent and sign, for buckets within 15 exponents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ValueTable {
-    /// The largest promoted exponent field. Entries above it are unusual.
+pub struct SymbolTable<R> {
+    /// The largest promoted exponent, as a field of an f32. Entries above it are unusual.
     pub top: u8,
     /// Symbols of positive and of negative deltas with exponent field `top - i`; the last is 0, for all below.
     pub positive: [u8; 16],
     pub negative: [u8; 16],
-    /// By symbol; that of 0 is -0.0, which leaves every base as it is when added.
-    pub representatives: [f32; 16],
+    /// By symbol; the value for symbol 0 changes nothing when added.
+    pub representatives: [R; 16],
 }
 
-impl ValueTable {
-    /// Below, a delta of zero would seem to have a bucket.
-    const LEAST_TOP: u16 = 15;
+/// f32 values; the representative of 0 is -0.0.
+pub type ValueTable = SymbolTable<f32>;
 
-    /// `None` where the buckets do not fit. `kept` and `representatives` are in the order of the symbols.
-    pub fn new(kept: &[Bucket], representatives: impl Iterator<Item = f32>) -> Option<Self> {
-        let top = kept.iter().map(|bucket| bucket.exponent).max().unwrap_or(127);
-        if !(Self::LEAST_TOP..255).contains(&top) {
+/// f32 on ordered bits, from +0.0 up; representatives are below 2^30 in size.
+pub type OrderedTable = SymbolTable<i32>;
+
+/// A table for the fast loops, of the domain that it is for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FastTable {
+    Value(ValueTable),
+    Ordered(OrderedTable),
+}
+
+/// What is added to the entries of each symbol, in the fast loops of a domain.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Steps {
+    Value([f32; 16]),
+    Ordered([i32; 16]),
+}
+
+/// By symbol; `none` for those without.
+fn by_symbol<R: Copy>(representatives: impl Iterator<Item = R>, none: R) -> [R; 16] {
+    let mut steps = [none; 16];
+    steps[1..].iter_mut().zip(representatives).for_each(|(step, representative)| *step = representative);
+    steps
+}
+
+impl Steps {
+    pub fn of_values(representatives: impl Iterator<Item = f32>) -> Self {
+        Steps::Value(by_symbol(representatives, -0.0))
+    }
+
+    /// `None` where one is not below 2^30 in size.
+    pub fn of_integers(representatives: impl Iterator<Item = i128>) -> Option<Self> {
+        let steps = by_symbol(representatives, 0);
+        let small = steps.iter().all(|step| step.unsigned_abs() < 1 << 30);
+        small.then(|| Steps::Ordered(steps.map(|step| step as i32)))
+    }
+}
+
+impl<R: Copy> SymbolTable<R> {
+    /// `None` where the buckets do not fit. `kept` and `representatives` are in the order of the symbols; `field` makes an
+    /// exponent of the domain one of an f32.
+    fn new(
+        kept: &[Bucket],
+        field: impl Fn(u16) -> u16,
+        representatives: impl Iterator<Item = R>,
+        none: R,
+    ) -> Option<Self> {
+        let top = kept.iter().map(|bucket| field(bucket.exponent)).max().unwrap_or(127);
+        // Below, a delta of zero would seem to have a bucket.
+        if !(15..255).contains(&top) {
             return None;
         }
         let mut table =
-            ValueTable { top: top as u8, positive: [0; 16], negative: [0; 16], representatives: [-0.0; 16] };
+            SymbolTable { top: top as u8, positive: [0; 16], negative: [0; 16], representatives: [none; 16] };
         for ((symbol, bucket), representative) in (1u8..).zip(kept).zip(representatives) {
-            let below = usize::from(top - bucket.exponent);
+            let below = usize::from(top - field(bucket.exponent));
             let signed = if bucket.negative { &mut table.negative } else { &mut table.positive };
             *signed.get_mut(below).filter(|_| below < 15)? = symbol;
             table.representatives[usize::from(symbol)] = representative;
         }
         Some(table)
+    }
+}
+
+impl ValueTable {
+    /// `None` where the buckets do not fit.
+    pub fn of_values(kept: &[Bucket], representatives: impl Iterator<Item = f32>) -> Option<Self> {
+        SymbolTable::new(kept, |exponent| exponent, representatives, -0.0)
+    }
+}
+
+/// Bit lengths of integers whose float has the exponent field 126 more; those above leave 30 bits.
+const LONGEST: u16 = 29;
+
+impl OrderedTable {
+    /// `None` where the buckets do not fit.
+    pub fn of_integers(kept: &[Bucket], representatives: impl Iterator<Item = i32>) -> Option<Self> {
+        let fits = kept.iter().all(|bucket| bucket.exponent <= LONGEST);
+        fits.then(|| SymbolTable::new(kept, |length| length + 126, representatives, 0))?
     }
 }
 

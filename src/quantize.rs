@@ -2,7 +2,7 @@
 
 use crate::delta::{Bucket, Domain, Summation};
 use crate::float::Element;
-use crate::kernels::ValueTable;
+use crate::kernels::FastTable;
 
 /// What is known of one bucket.
 #[derive(Debug, Clone)]
@@ -146,8 +146,8 @@ pub struct Encoding<E: Element, D: Domain<E>> {
     symbols: Vec<u8>,
     /// Entries with a larger exponent are exceptions.
     ceiling: u16,
-    /// For the fast loop over f32 values.
-    pub value_table: Option<ValueTable>,
+    /// For the fast loops over f32.
+    pub fast_table: Option<FastTable>,
 }
 
 /// What an entry becomes.
@@ -218,9 +218,9 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         for (at, bucket) in kept.iter().enumerate() {
             symbols[bucket.index()] = at as u8 + 1;
         }
-        let value_table = quantizer.domain.value_table(kept, &quantizer.representatives);
+        let fast_table = quantizer.domain.fast_table(kept, &quantizer.representatives);
         let ceiling = kept.iter().map(|bucket| bucket.exponent).max().unwrap_or(u16::MAX);
-        Encoding { quantizer, symbols, ceiling, value_table }
+        Encoding { quantizer, symbols, ceiling, fast_table }
     }
 
     #[inline(always)]

@@ -262,6 +262,9 @@ fn base_range<'a>(base: &'a mut TensorBase<'_>, range: std::ops::Range<usize>) -
     }
 }
 
+/// A chunk's number and bytes.
+type Piece<'a> = (usize, &'a [u8]);
+
 impl Current {
     fn new(tensor: &Tensor<'_>, pool: &Pool) -> Result<Self> {
         tensor.check()?;
@@ -293,7 +296,8 @@ impl Current {
             .zip(slots.iter_mut())
             .collect();
         let plan = &self.plan;
-        let encode = |(((number, target), mut base), slot): (((usize, &[u8]), ChunkBase<'_>), &mut Vec<u8>)| {
+        let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
+            let (number, target) = piece;
             plan.encode_chunk(number, target, &mut base, slot)
         };
         for encoded in pool.map(work, encode) {

@@ -76,13 +76,16 @@ impl ExactPlan {
         let bytes = bytemuck::cast_slice(target);
         match &self.rule {
             _ if self.leaves(bytes, base.map(bytemuck::cast_slice)) => EncodedChunk::default(),
-            Rule::Classes { window, coding, .. } => written(bytes, out, |out| {
-                ExactRecord { cut: ExponentClass, window: *window, coding }.encode(target, Against::Zero, scratch, out);
+            Rule::Classes { window, coding, .. } => written(out, |out| {
+                ExactRecord { cut: ExponentClass, window: *window, coding }.encode(target, Against::Zero, scratch, out)
             }),
-            Rule::Difference { window, coding, .. } => written(bytes, out, |out| {
-                ExactRecord { cut: Difference, window: *window, coding }.encode(target, against, scratch, out);
+            Rule::Difference { window, coding, .. } => written(out, |out| {
+                ExactRecord { cut: Difference, window: *window, coding }.encode(target, against, scratch, out)
             }),
-            Rule::Bytes { planes } => written(bytes, out, |out| encode_bytes(bytes, *planes, scratch, out)),
+            Rule::Bytes { planes } => written(out, |out| {
+                encode_bytes(bytes, *planes, scratch, out);
+                content_sum(bytes)
+            }),
         }
     }
 
@@ -95,9 +98,10 @@ impl ExactPlan {
         out: &mut Vec<u8>,
     ) -> EncodedChunk {
         match self.rule {
-            Rule::Bytes { planes } if !self.leaves(target, base) => {
-                written(target, out, |out| encode_bytes(target, planes, scratch, out))
-            }
+            Rule::Bytes { planes } if !self.leaves(target, base) => written(out, |out| {
+                encode_bytes(target, planes, scratch, out);
+                content_sum(target)
+            }),
             _ => EncodedChunk::default(),
         }
     }
@@ -127,11 +131,11 @@ impl ExactPlan {
     }
 }
 
-/// What `write` appends for a chunk with this content.
-fn written(content: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> EncodedChunk {
+/// What `write` appends for a chunk; it returns the content sum.
+fn written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> u64) -> EncodedChunk {
     let start = out.len();
-    write(out);
-    EncodedChunk { length: Some(out.len() - start), sum: content_sum(content), errors: Squares::default() }
+    let sum = write(out);
+    EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default() }
 }
 
 /// The chunks that differ from the base.

@@ -8,7 +8,7 @@ mod avx2;
 pub mod streams;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::{Avx2, SYMBOLS};
+pub use avx2::{Avx2, FIELD_BYTES, SYMBOLS};
 
 /// Stands where there is no AVX2: there is none of these.
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,11 +1,20 @@
 //! Exact records: classes and fields, or bytes.
 
 use crate::bytes;
+#[cfg(target_arch = "x86_64")]
+use crate::checksum::ContentSum;
+use crate::checksum::content_sum;
 use crate::chunk::Scratch;
 use crate::coding::{Coding, Histogram};
+#[cfg(target_arch = "x86_64")]
+use crate::exact::ExponentClass;
 use crate::exact::{Cut, ESCAPE, Window};
 use crate::float::{Element, ElementType};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::GROUP;
 use crate::quantize::Against;
+#[cfg(target_arch = "x86_64")]
+use crate::simd;
 
 /// Everything that the chunks of an exact record of floats share.
 pub struct ExactRecord<'a, C> {
@@ -15,11 +24,21 @@ pub struct ExactRecord<'a, C> {
 }
 
 impl<C> ExactRecord<'_, C> {
-    /// Appends a chunk.
-    pub fn encode<E: Element>(&self, target: &[E], base: Against<'_, E>, scratch: &mut Scratch, out: &mut Vec<u8>)
+    /// Appends a chunk; returns its content sum.
+    pub fn encode<E: Element>(
+        &self,
+        target: &[E],
+        base: Against<'_, E>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> u64
     where
         C: Cut<E>,
     {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(sum) = self.encode_fast(target, scratch, out) {
+            return sum;
+        }
         let Scratch { symbols, fields, escapes, .. } = scratch;
         symbols.clear();
         fields.clear();
@@ -27,11 +46,7 @@ impl<C> ExactRecord<'_, C> {
         let zeros_too = C::ZEROS_HAVE_FIELDS && !self.coding.skips_zeros();
         for (i, &t) in target.iter().enumerate() {
             let (class, field) = self.cut.cut(t, base.at(i));
-            let symbol = self.window.symbol(class);
-            symbols.push(symbol);
-            if symbol == ESCAPE {
-                escapes.extend(class);
-            }
+            symbols.push(self.symbol(class, escapes));
             if let Some(class) = class {
                 fields.push(field, self.cut.field_width(class));
             } else if zeros_too {
@@ -41,6 +56,59 @@ impl<C> ExactRecord<'_, C> {
         self.coding.encode(symbols, &mut scratch.coding, out);
         write_escapes(E::TYPE, escapes, out);
         fields.write(out);
+        content_sum(bytemuck::cast_slice(target))
+    }
+
+    #[inline(always)]
+    fn symbol(&self, class: Option<u16>, escapes: &mut Vec<u16>) -> u8 {
+        let symbol = self.window.symbol(class);
+        if symbol == ESCAPE {
+            escapes.extend(class);
+        }
+        symbol
+    }
+
+    /// The same for classes of f32 where every element has a field of 24 bits; `None` for others.
+    #[cfg(target_arch = "x86_64")]
+    fn encode_fast<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut Vec<u8>) -> Option<u64>
+    where
+        C: Cut<E>,
+    {
+        let fits = C::ZEROS_HAVE_FIELDS && E::TYPE == ElementType::F32 && !self.coding.skips_zeros();
+        let avx2 = simd::avx2().filter(|_| fits)?;
+        let target: &[f32] = bytemuck::cast_slice(target);
+        let Scratch { symbols, escapes, .. } = scratch;
+        symbols.resize(target.len(), 0);
+        escapes.clear();
+        let class = |t: &f32| Cut::<f32>::cut(ExponentClass, *t, 0.0).0;
+        let done = target.len() / GROUP * GROUP;
+        let mut sum = ContentSum::default();
+        let top = u8::try_from(self.window.top).ok()?;
+        avx2.class_symbols(top, &target[..done], &mut symbols[..done], &mut sum.lanes, |target, symbols| {
+            target.iter().zip(symbols).for_each(|(t, symbol)| *symbol = self.symbol(class(t), escapes));
+        });
+        sum.bytes = 4 * done as u64;
+        for (t, symbol) in target[done..].iter().zip(&mut symbols[done..]) {
+            *symbol = self.symbol(class(t), escapes);
+        }
+        sum.update(bytemuck::cast_slice(&target[done..]));
+        self.coding.encode(symbols, &mut scratch.coding, out);
+        write_escapes(ElementType::F32, escapes, out);
+        write_fields(avx2, target, done, out);
+        Some(sum.value())
+    }
+}
+
+/// The 24-bit fields of f32, of whole groups up to `done`.
+#[cfg(target_arch = "x86_64")]
+fn write_fields(avx2: simd::Avx2, target: &[f32], done: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + 3 * done + 8, 0);
+    avx2.class_fields(&target[..done], &mut out[start..]);
+    out.truncate(start + 3 * done);
+    for t in &target[done..] {
+        let field = Cut::<f32>::cut(ExponentClass, *t, 0.0).1;
+        out.extend_from_slice(&field.to_le_bytes()[..3]);
     }
 }
 

@@ -7,6 +7,8 @@ use crate::chunk::Scratch;
 use crate::coding::{Coding, Fields, Histogram};
 use crate::delta::Domain;
 use crate::float::Element;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::FastTable;
 use crate::kernels::GROUP;
 use crate::quantize::{Against, Coded, Encoding};
 #[cfg(target_arch = "x86_64")]
@@ -46,7 +48,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     }
 
     /// Fills the symbols, fields and exceptions of the chunk and updates the base. Returns its content sum.
-    fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> u64 {
+    pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> u64 {
         let Scratch { symbols, fields, exceptions, .. } = scratch;
         symbols.resize(target.len(), 0);
         fields.clear();
@@ -70,21 +72,25 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     ) -> usize {
         let done = target.len() / GROUP * GROUP;
         #[cfg(target_arch = "x86_64")]
-        if let (Some(avx2), Some(table)) = (simd::avx2(), &self.encoding.value_table)
+        if let (Some(avx2), Some(table)) = (simd::avx2(), &self.encoding.fast_table)
             && done > 0
         {
             let mut plain = PlainLoop { encoding: self.encoding, fields: &mut Fields::default(), exceptions };
-            let slow = |at: usize, target: &[f32; GROUP], base: &mut [f32; GROUP], symbols: &mut [u8; GROUP]| {
-                plain.run(at, bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base), symbols);
-            };
-            avx2.quantize_values(
-                table,
-                bytemuck::cast_slice(&target[..done]),
-                bytemuck::cast_slice_mut(&mut base[..done]),
-                &mut symbols[..done],
-                &mut sum.lanes,
-                slow,
-            );
+            let (target, base, symbols) = (&target[..done], &mut base[..done], &mut symbols[..done]);
+            match table {
+                FastTable::Value(table) => {
+                    let (target, base) = (bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base));
+                    avx2.quantize_values(table, target, base, symbols, &mut sum.lanes, |at, t, b, s| {
+                        plain.group(at, t, b, s)
+                    });
+                }
+                FastTable::Ordered(table) => {
+                    let (target, base) = (bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base));
+                    avx2.quantize_ordered(table, target, base, symbols, &mut sum.lanes, |at, t, b, s| {
+                        plain.group(at, t, b, s)
+                    });
+                }
+            }
             sum.bytes += (done * size_of::<E>()) as u64;
             return done;
         }
@@ -94,15 +100,21 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
 }
 
 /// Entry by entry: the twin of every fast loop, and what does the rest.
-struct PlainLoop<'a, E: Element, D: Domain<E>> {
-    encoding: &'a Encoding<E, D>,
-    fields: &'a mut Fields,
-    exceptions: &'a mut Vec<u32>,
+pub(super) struct PlainLoop<'a, E: Element, D: Domain<E>> {
+    pub encoding: &'a Encoding<E, D>,
+    pub fields: &'a mut Fields,
+    pub exceptions: &'a mut Vec<u32>,
 }
 
 impl<E: Element, D: Domain<E>> PlainLoop<'_, E, D> {
+    /// A group that a fast loop hands over; `T` is as wide as an element.
+    #[cfg(target_arch = "x86_64")]
+    fn group<T: bytemuck::Pod>(&mut self, at: usize, target: &[T], base: &mut [T], symbols: &mut [u8]) {
+        self.run(at, bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base), symbols);
+    }
+
     /// `at`: the position of the first entry in its chunk.
-    fn run(&mut self, at: usize, target: &[E], base: &mut [E], symbols: &mut [u8]) {
+    pub fn run(&mut self, at: usize, target: &[E], base: &mut [E], symbols: &mut [u8]) {
         let quantizer = &self.encoding.quantizer;
         let refined = quantizer.refinement() > 0;
         for (i, ((&t, b), stored)) in target.iter().zip(base).zip(symbols).enumerate() {

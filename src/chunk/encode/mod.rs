@@ -17,3 +17,6 @@ pub struct EncodedChunk {
     pub sum: u64,
     pub errors: Squares,
 }
+
+#[cfg(test)]
+mod tests;

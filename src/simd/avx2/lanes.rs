@@ -51,3 +51,17 @@ pub fn widen(from: &[u8; 8]) -> __m256i {
     // SAFETY: the array has the 8 bytes that are read; no alignment is needed.
     unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().cast())) }
 }
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_ints(from: &[i32; 8]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; no alignment is needed.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store_ints(to: &mut [i32; 8], value: __m256i) {
+    // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };
+}

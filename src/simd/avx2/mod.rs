@@ -1,11 +1,14 @@
 //! AVX2, with BMI1, BMI2 (but not pdep and pext, which are slow on many machines), LZCNT and POPCNT.
 
 mod apply;
+mod classes;
 mod huffman;
 mod lanes;
+mod ordered;
 mod quantize;
 mod sum;
 
+pub use classes::FIELD_BYTES;
 pub use huffman::SYMBOLS;
 
 /// Proof that the machine has what this module uses: there is no other way to get one than [`Avx2::detect`].

@@ -2,7 +2,7 @@
 
 use super::Avx2;
 use super::apply::{Steps, add, symbols_above_7};
-use super::lanes::{load_f32, store_bytes, store_f32};
+use super::lanes::{load_bytes, load_f32, store_bytes, store_f32};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, ValueTable};
@@ -41,13 +41,14 @@ fn quantize_values<const MANY: bool>(
     lanes: &mut Lanes,
     mut slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
 ) {
-    let registers = Registers::new(table);
+    let buckets = Buckets::new(table.top, &table.positive, &table.negative);
     let steps = Steps::<MANY>::new(&table.representatives);
     let mut sums = SumLanes::load(lanes);
     let groups = target.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0);
     for (number, ((target, base), symbols)) in groups.zip(symbols.as_chunks_mut::<GROUP>().0).enumerate() {
-        let before = load_group(base);
-        let coded = registers.code(load_group(target), before);
+        let (after, before) = (load_group(target), load_group(base));
+        let deltas = [0, 1, 2, 3].map(|k| _mm256_castps_si256(_mm256_sub_ps(after[k], before[k])));
+        let coded = buckets.code(deltas);
         store_bytes(symbols, coded.symbols);
         let (eights, _) = symbols.as_chunks::<8>();
         let after = [0, 1, 2, 3].map(|k| steps.add_to(before[k], &eights[k]));
@@ -88,39 +89,32 @@ fn not_finite(group: &[__m256; 4]) -> i32 {
     _mm256_movemask_epi8(found)
 }
 
-struct Registers {
+/// What finds the symbols of deltas, in registers.
+pub struct Buckets {
     top: __m256i,
     positive: __m256i,
     negative: __m256i,
 }
 
-struct Coded {
-    symbols: __m256i,
-    outside: i32,
+pub struct Coded {
+    pub symbols: __m256i,
+    /// Not 0 where an exponent is above the top.
+    pub outside: i32,
 }
 
-impl Registers {
+impl Buckets {
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn new(table: &ValueTable) -> Self {
-        let twice = |half: &[u8; 16]| {
-            let both: [u8; 32] = std::array::from_fn(|i| half[i % 16]);
-            super::lanes::load_bytes(&both)
-        };
-        Registers {
-            top: _mm256_set1_epi16(i16::from(table.top)),
-            positive: twice(&table.positive),
-            negative: twice(&table.negative),
-        }
+    pub fn new(top: u8, positive: &[u8; 16], negative: &[u8; 16]) -> Self {
+        let twice = |half: &[u8; 16]| load_bytes(&std::array::from_fn(|i| half[i % 16]));
+        Buckets { top: _mm256_set1_epi16(i16::from(top)), positive: twice(positive), negative: twice(negative) }
     }
 
+    /// `deltas`: the bits of 32 floats.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn code(&self, target: [__m256; 4], base: [__m256; 4]) -> Coded {
-        let upper = |k: usize| {
-            let delta = _mm256_castps_si256(_mm256_sub_ps(target[k], base[k]));
-            _mm256_srli_epi32::<16>(delta)
-        };
+    pub fn code(&self, deltas: [__m256i; 4]) -> Coded {
+        let upper = |k: usize| _mm256_srli_epi32::<16>(deltas[k]);
         // The upper halves of 16 deltas: sign, exponent, 7 bits of mantissa.
         let first = _mm256_packus_epi32(upper(0), upper(1));
         let second = _mm256_packus_epi32(upper(2), upper(3));

@@ -1,0 +1,153 @@
+//! Exact records: classes and fields, together again.
+
+#[cfg(target_arch = "x86_64")]
+use crate::checksum::ContentSum;
+use crate::chunk::Scratch;
+use crate::coding::Coding;
+use crate::error::Parsed;
+#[cfg(target_arch = "x86_64")]
+use crate::exact::ExponentClass;
+use crate::exact::{Cut, ESCAPE, WINDOW, Window};
+use crate::float::{Element, ElementType};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::GROUP;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{self, FIELD_BYTES};
+use crate::wire::Reader;
+
+/// The class of each symbol in this window; symbol 0 and those that have none have none.
+fn classes_of(window: Window) -> [Option<u16>; WINDOW as usize + 1] {
+    std::array::from_fn(|symbol| if symbol == 0 { None } else { window.class(symbol as u8) })
+}
+
+/// Elements from their symbols in `scratch`, and escapes and fields in `input`. Returns the content sum if it is asked for
+/// and can be taken on the way.
+pub fn apply_exact<E: Element, C: Cut<E>>(
+    cut: C,
+    window: Window,
+    coding: &Coding,
+    input: &mut Reader<'_>,
+    base: &mut [E],
+    sum: bool,
+    scratch: &mut Scratch,
+) -> Parsed<Option<u64>> {
+    let Scratch { symbols, fields, escapes, .. } = scratch;
+    read_escapes(E::TYPE, symbols, escapes, input)?;
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(avx2), true, ElementType::F32, false) =
+        (simd::avx2(), C::ZEROS_HAVE_FIELDS, E::TYPE, coding.skips_zeros())
+    {
+        let base = bytemuck::cast_slice_mut(base);
+        return Joiner { window, symbols, escapes: escapes.iter() }.join(avx2, input, base, sum);
+    }
+    let classes = classes_of(window);
+    let zeros_too = C::ZEROS_HAVE_FIELDS && !coding.skips_zeros();
+    fields.clear();
+    let mut escaped = escapes.iter();
+    for &symbol in symbols.iter() {
+        let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
+        match class {
+            Some(class) if usize::from(class) < C::CLASSES => fields.expect(cut.field_width(class)),
+            None if symbol == 0 => {
+                if zeros_too {
+                    fields.expect(cut.field_width(0));
+                }
+            }
+            _ => return Err(input.flaw("a symbol without a class")),
+        }
+    }
+    fields.read(input)?;
+    let mut values = fields.values().iter();
+    let mut escaped = escapes.iter();
+    for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
+        if symbol == 0 {
+            if zeros_too && values.next().is_some_and(|&field| field != 0) {
+                return Err(input.flaw("a zero with bits"));
+            }
+            continue;
+        }
+        let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
+        let field = values.next().copied().unwrap_or(0);
+        let element = class.and_then(|class| cut.join(class, field, *b));
+        *b = element.ok_or_else(|| input.flaw("a field that no element has"))?;
+    }
+    Ok(None)
+}
+
+/// Classes of f32 where every element has a field of 24 bits.
+#[cfg(target_arch = "x86_64")]
+struct Joiner<'a> {
+    window: Window,
+    symbols: &'a [u8],
+    /// Classes of the escapes still to come.
+    escapes: std::slice::Iter<'a, u16>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Joiner<'_> {
+    fn join(&mut self, avx2: simd::Avx2, input: &mut Reader<'_>, target: &mut [f32], sum: bool) -> Parsed<Option<u64>> {
+        let fields = input.slice(3 * target.len())?;
+        let mut taken = ContentSum::default();
+        // The vector code reads up to 8 bytes past the fields of its last group.
+        let mut done = fields.len().saturating_sub(8) / FIELD_BYTES * GROUP;
+        if let (1.., 13.., Ok(top)) = (done, self.window.top, u8::try_from(self.window.top)) {
+            let symbols = self.symbols;
+            let mut whole = true;
+            avx2.join_classes(
+                top,
+                &symbols[..done],
+                fields,
+                &mut target[..done],
+                &mut taken.lanes,
+                |number, symbols, target| {
+                    whole = self.join_plain(symbols, &fields[FIELD_BYTES * number..], target);
+                    whole
+                },
+            );
+            if !whole {
+                return Err(input.flaw("a field that no element has"));
+            }
+            taken.bytes = 4 * done as u64;
+        } else {
+            done = 0;
+        }
+        let symbols = self.symbols;
+        if !self.join_plain(&symbols[done..], &fields[3 * done..], &mut target[done..]) {
+            return Err(input.flaw("a field that no element has"));
+        }
+        Ok(sum.then(|| {
+            taken.update(bytemuck::cast_slice(&target[done..]));
+            taken.value()
+        }))
+    }
+
+    /// False where a symbol has no class, or a zero has bits.
+    fn join_plain(&mut self, symbols: &[u8], fields: &[u8], target: &mut [f32]) -> bool {
+        for ((t, &symbol), field) in target.iter_mut().zip(symbols).zip(fields.chunks_exact(3)) {
+            let field = u64::from(field[0]) | u64::from(field[1]) << 8 | u64::from(field[2]) << 16;
+            let class = match symbol {
+                0 if field == 0 => Some(0),
+                0 => None,
+                ESCAPE => self.escapes.next().copied(),
+                _ => self.window.class(symbol),
+            };
+            match class.and_then(|class| ExponentClass.join(class, field, 0.0)) {
+                Some(element) => *t = element,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+fn read_escapes(element: ElementType, symbols: &[u8], escapes: &mut Vec<u16>, input: &mut Reader<'_>) -> Parsed<()> {
+    escapes.clear();
+    let count = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
+    if element == ElementType::F64 {
+        let bytes = input.slice(2 * count)?;
+        escapes.extend(bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])));
+    } else {
+        escapes.extend(input.slice(count)?.iter().map(|&byte| u16::from(byte)));
+    }
+    Ok(())
+}

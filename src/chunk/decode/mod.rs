@@ -1,0 +1,143 @@
+//! Stored bytes -> elements.
+
+mod any;
+mod exact;
+mod lossy;
+
+pub use any::AnyDecoder;
+
+use super::Scratch;
+use crate::bytes;
+use crate::checksum::content_sum;
+use crate::coding::{Coding, Decoding};
+use crate::delta::{Ordered, Value};
+use crate::error::Parsed;
+use crate::exact::{Difference, ExponentClass, Window};
+use crate::float::Element;
+use crate::header::{Base, Kind, LossyDomain, RecordHeader};
+use crate::wire::Reader;
+use exact::apply_exact;
+use lossy::LossyDecoder;
+
+/// A record of floats made ready to decode its chunks.
+pub struct ChunkDecoder<E: Element> {
+    rule: Rule<E>,
+    decoding: Option<Decoding>,
+    from_zero: bool,
+    exceptions: bool,
+}
+
+enum Rule<E: Element> {
+    Value(LossyDecoder<E, Value>),
+    Ordered(LossyDecoder<E, Ordered<false>>),
+    NonNegative(LossyDecoder<E, Ordered<true>>),
+    Classes(Window),
+    Difference(Window),
+    Bytes(u8),
+    /// Nothing is decoded: same or link.
+    Nothing,
+}
+
+impl<E: Element> ChunkDecoder<E> {
+    pub fn new(header: &RecordHeader) -> Self {
+        let (rule, decoding) = match &header.kind {
+            Kind::Same | Kind::Link(_) => (Rule::Nothing, None),
+            Kind::Bytes { planes } => (Rule::Bytes(*planes), None),
+            Kind::Classes { highest, top, coding } => {
+                (Rule::Classes(Window { top: *top }), Some(Decoding::new(coding.clone(), *highest)))
+            }
+            Kind::Difference { highest, top, coding } => {
+                (Rule::Difference(Window { top: *top }), Some(Decoding::new(coding.clone(), *highest)))
+            }
+            Kind::Lossy { domain, refinement, meaning, coding, .. } => {
+                let refinement = u32::from(*refinement);
+                let rule = match domain {
+                    LossyDomain::Value => Rule::Value(LossyDecoder::of_values(meaning, refinement)),
+                    LossyDomain::Ordered => Rule::Ordered(LossyDecoder::of_integers(meaning, refinement)),
+                    LossyDomain::OrderedNonNegative => {
+                        Rule::NonNegative(LossyDecoder::of_integers(meaning, refinement))
+                    }
+                };
+                (rule, Some(Decoding::new(coding.clone(), meaning.symbols())))
+            }
+        };
+        // In a record of classes the base serves unchanged chunks only.
+        let from_zero = header.base == Base::Zero || matches!(rule, Rule::Classes(_));
+        ChunkDecoder { rule, decoding, from_zero, exceptions: header.exceptions }
+    }
+
+    /// Turns `base` (previous, own or predicted, as the header says; anything if zero) into the reconstruction. If `sum` is
+    /// asked for, returns the content sum.
+    pub fn decode(&self, stored: &[u8], base: &mut [E], sum: bool, scratch: &mut Scratch) -> Parsed<u64> {
+        let mut taken = None;
+        if let Rule::Bytes(planes) = self.rule {
+            bytes::decode(stored, planes, &mut scratch.bytes, bytemuck::cast_slice_mut(base))?;
+        } else {
+            taken = self.decode_symbols(stored, base, sum, scratch)?;
+        }
+        Ok(taken.unwrap_or_else(|| if sum { content_sum(bytemuck::cast_slice(base)) } else { 0 }))
+    }
+
+    /// The sum, if it could be taken on the way.
+    fn decode_symbols(&self, stored: &[u8], base: &mut [E], sum: bool, scratch: &mut Scratch) -> Parsed<Option<u64>> {
+        let mut input = Reader::new(stored);
+        if self.from_zero {
+            base.fill(E::ZERO);
+        }
+        scratch.exceptions.clear();
+        if self.exceptions {
+            read_exceptions::<E>(&mut input, base.len(), scratch)?;
+        }
+        scratch.symbols.resize(base.len(), 0);
+        let mut taken = None;
+        if let Some(decoding) = &self.decoding {
+            decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
+            let sum = sum && scratch.exceptions.is_empty();
+            taken = self.apply(decoding.coding(), &mut input, base, sum, scratch)?;
+        }
+        if input.remaining() > 0 {
+            return Err(input.flaw("bytes are left over at the end of a chunk"));
+        }
+        for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
+            base[position as usize] = bytemuck::pod_read_unaligned(value);
+        }
+        Ok(taken)
+    }
+
+    fn apply(
+        &self,
+        coding: &Coding,
+        input: &mut Reader<'_>,
+        base: &mut [E],
+        sum: bool,
+        scratch: &mut Scratch,
+    ) -> Parsed<Option<u64>> {
+        match &self.rule {
+            Rule::Value(decoder) => decoder.apply(input, base, sum, scratch),
+            Rule::Ordered(decoder) => decoder.apply(input, base, sum, scratch),
+            Rule::NonNegative(decoder) => decoder.apply(input, base, sum, scratch),
+            Rule::Classes(window) => apply_exact(ExponentClass, *window, coding, input, base, sum, scratch),
+            Rule::Difference(window) => apply_exact(Difference, *window, coding, input, base, sum, scratch),
+            Rule::Bytes(_) | Rule::Nothing => Ok(None),
+        }
+    }
+}
+
+fn read_exceptions<E: Element>(input: &mut Reader<'_>, elements: usize, scratch: &mut Scratch) -> Parsed<()> {
+    let count = input.count()?;
+    if count > elements {
+        return Err(input.flaw("more exceptions than elements"));
+    }
+    let mut next = 0usize;
+    for _ in 0..count {
+        let position = next.saturating_add(input.count()?);
+        if position >= elements {
+            return Err(input.flaw("an exception lies past the end"));
+        }
+        scratch.exceptions.push(position as u32);
+        next = position + 1;
+    }
+    scratch.values.clear();
+    scratch.values.extend_from_slice(input.slice(count * size_of::<E>())?);
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! The fast loops against the plain one, on entries as training makes them, with unusual ones among them.
+
+use super::lossy::{LossyRecord, PlainLoop};
+use super::squares::Measured;
+use crate::checksum::content_sum;
+use crate::chunk::Scratch;
+use crate::coding::{Coding, Fields};
+use crate::delta::{Domain, Ordered, Value};
+use crate::promote::Promotion;
+use crate::quantize::{Against, Encoding, Quantizer, Statistics};
+use proptest::prelude::*;
+
+/// Base and step, of sizes as they occur, and now and then anything.
+fn entries() -> impl Strategy<Value = Vec<(f32, f32)>> {
+    let usual = (-1f32..1.0, -20i32..-5, -1f32..1.0, -16i32..-8)
+        .prop_map(|(base, e, step, s)| (base * 2f32.powi(e / 4), step * 2f32.powi(s)));
+    let unusual = (any::<u32>(), any::<u32>()).prop_map(|(a, b)| (f32::from_bits(a), f32::from_bits(b)));
+    let still = (-1f32..1.0).prop_map(|base| (base, 0.0));
+    prop::collection::vec(prop_oneof![40 => usual, 1 => unusual, 20 => still], 0..400)
+}
+
+fn agrees<D: Domain<f32>>(target: &[f32], before: &[f32], promotion: Promotion) {
+    let domain = D::new();
+    let statistics = Statistics::<f32, D>::of_chunk(domain, target, Against::Base(before));
+    let kept = promotion.choose(&statistics);
+    let of = |bucket| statistics.buckets.iter().find(|(b, _)| *b == bucket).map(|(_, s)| s.mean());
+    let representatives = kept.iter().filter_map(|&bucket| of(bucket)).collect();
+    let encoding = Encoding::new(Quantizer::of_representatives(domain, representatives), &kept);
+    let (mut base, mut scratch) = (before.to_vec(), Scratch::default());
+    let coding = Coding::Constant(0);
+    let record = LossyRecord {
+        encoding: &encoding,
+        coding: &coding,
+        from_zero: false,
+        exceptions: true,
+        measured: Measured::All,
+    };
+    let sum = record.quantize(target, &mut base, &mut scratch);
+    let (mut plain_base, mut symbols, mut exceptions) = (before.to_vec(), vec![0; target.len()], Vec::new());
+    let mut plain = PlainLoop { encoding: &encoding, fields: &mut Fields::default(), exceptions: &mut exceptions };
+    plain.run(0, target, &mut plain_base, &mut symbols);
+    let bits = |elements: &[f32]| elements.iter().map(|e| e.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&base), bits(&plain_base));
+    assert_eq!(scratch.symbols, symbols);
+    assert_eq!(scratch.exceptions, exceptions);
+    assert_eq!(sum, content_sum(bytemuck::cast_slice(&plain_base)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn fast_quantizing_is_plain_quantizing(entries in entries(), levels in 1u8..=7, ones in any::<bool>()) {
+        let promotion = if ones { Promotion::Buckets { bits: 1 + levels % 4 } } else { Promotion::Levels(levels) };
+        let (before, target): (Vec<f32>, Vec<f32>) = entries.iter().map(|&(b, s)| (b, b + s)).unzip();
+        agrees::<Value>(&target, &before, promotion);
+        let positive = |x: &[f32]| x.iter().map(|x| if x.to_bits() % 97 == 0 { *x } else { x.abs() }).collect::<Vec<_>>();
+        agrees::<Ordered<true>>(&positive(&target), &positive(&before), promotion);
+    }
+}
