@@ -170,6 +170,13 @@ pub trait Element: bytemuck::Pod + Send + Sync + Debug + 'static {
         })
     }
 
+    /// The bits of the NaN that stands for all computed ones.
+    #[inline(always)]
+    fn quiet_nan() -> u64 {
+        let exponent = ((1u64 << Self::EXPONENT_BITS) - 1) << Self::MANTISSA_BITS;
+        exponent | 1 << (Self::MANTISSA_BITS - 1)
+    }
+
     /// The smallest signed integer of the element's width.
     #[inline(always)]
     fn minimum() -> i64 {

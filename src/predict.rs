@@ -85,7 +85,13 @@ impl Prediction {
                     gradient.times(gradient)
                 }
             };
-            base[i] = E::round(kept.plus(c(1).times(step)));
+            let predicted = kept.plus(c(1).times(step));
+            // Which NaN arithmetic gives depends on the processor.
+            base[i] = if predicted.partial_cmp(&predicted).is_some() {
+                E::round(predicted)
+            } else {
+                E::of_bits(E::quiet_nan())
+            };
         }
     }
 }
