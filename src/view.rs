@@ -4,11 +4,18 @@ use crate::error::{Error, Result};
 
 /// The bytes of a tensor as elements, or an error if they are not aligned or not a whole number of elements.
 pub fn elements<E: bytemuck::Pod>(bytes: &[u8]) -> Result<&[E]> {
+    // No bytes may be anywhere.
+    if bytes.is_empty() {
+        return Ok(&[]);
+    }
     bytemuck::try_cast_slice(bytes).map_err(|_| Error::Request("a tensor's bytes are not aligned elements"))
 }
 
 /// The same for bytes that may be changed.
 pub fn elements_mut<E: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [E]> {
+    if bytes.is_empty() {
+        return Ok(&mut []);
+    }
     bytemuck::try_cast_slice_mut(bytes).map_err(|_| Error::Request("a tensor's bytes are not aligned elements"))
 }
 

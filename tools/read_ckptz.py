@@ -815,7 +815,9 @@ def read_meta(data):
          and all(map(is_uint, (meta.sequence, 2 * meta.step, meta.created, meta.marks))), "meta: a wrong id or number")
     need(all(x is None or isinstance(x, list) for x in (meta.values, meta.policy, meta.part))
          and isinstance(meta.changes, list) and isinstance(meta.rewound, list), "meta: an array expected")
-    places, ranges = meta.changes[::2], meta.rewound
+    need(all(isinstance(pair, list) and len(pair) == 2 for pair in meta.rewound), "meta: ranges")
+    places, ranges = meta.changes[::2], [number for pair in meta.rewound for number in pair]
+    meta.rewound = ranges
     need(all(map(is_uint, places + ranges)) and not (len(meta.changes) | len(ranges)) & 1, "meta: pairs expected")
     need(all(a < b for a, b in zip(places, places[1:])), "meta: changes do not rise")
     need(all(a <= b if i % 2 == 0 else a + 1 < b for i, (a, b) in enumerate(zip(ranges, ranges[1:]))), "meta: ranges")

@@ -1,0 +1,202 @@
+"""Made the golden files of format version 1. Kept to show how; running it again writes other files.
+
+    python tests/data/golden/make.py FOLDER
+
+Golden files must decode for ever: add new folders for new features, never change old files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import ml_dtypes
+import msgspec
+import numpy as np
+from ckptz import codec
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+Point = namedtuple("Point", "x y")
+
+
+def main() -> None:
+    top = Path(sys.argv[1])
+    rng = np.random.default_rng(1)
+    arrays(top / "arrays", rng)
+    single(top, rng)
+    store(top / "store", rng)
+
+
+def spec(**dials: Any) -> codec.Spec:
+    """A lossy spec with the given dials turned."""
+    plain: dict[str, Any] = dict(
+        levels=3,
+        bits=None,
+        non_negative_levels=2,
+        domain="auto",
+        representative="mean",
+        refinement=0,
+        base="auto",
+        coding="auto",
+        exact_fallback=False,
+        least_elements=0,
+        links=False,
+        chunk_log2=16,
+    )
+    return codec.Spec.lossy(**(plain | dials))
+
+
+def drift(kind: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Base and target as training makes them."""
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    base = rng.normal(0, 0.02, n)
+    return base.astype(dtype), (base + rng.standard_t(3, n) * 1e-3).astype(dtype)
+
+
+def arrays(folder: Path, rng: np.random.Generator) -> None:
+    """One record a file, as parts for Rust and as an array frame."""
+    folder.mkdir(parents=True)
+    exact = codec.Spec.exact(links=False, chunk_log2=16)
+    small = codec.Spec.exact(links=False, chunk_log2=6)
+    for kind in ("float16", "bfloat16", "float32", "float64"):
+        base, target = drift(kind, 1100, rng)
+        for coding in ("plain", "mask", "tokens", "fixed"):
+            record(folder, f"value-{coding}", target, base, spec(coding=coding))
+        record(folder, "paper", target, base, spec(levels=None, bits=4, base="previous"))
+        record(folder, "ordered", target, base, spec(domain="ordered", levels=2))
+        record(folder, "non-negative", abs(target), abs(base), spec())
+        record(folder, "refined", target, base, spec(refinement=3, chunk_log2=7))
+        record(folder, "refined-ordered", target, base, spec(refinement=5, domain="ordered"))
+        record(folder, "refined-non-negative", abs(target), abs(base), spec(refinement=2))
+        record(folder, "zero-base", target * target.dtype.type(0.01), base, spec())
+        odd = target.copy()
+        odd[[3, 70, 900]] = [np.nan, -np.inf, np.inf]
+        record(folder, "exceptions", odd, base, spec(chunk_log2=9))
+        record(folder, "classes", target, None, exact)
+        record(folder, "classes-zeros", np.where(np.arange(1100) % 9, 0, odd).astype(odd.dtype), None, small)
+        record(folder, "difference", target, base, exact)
+        near = base.copy()
+        near[400:420] = target[400:420]
+        record(folder, "unchanged-chunks", near, base, small)
+        record(folder, "same", base, base, exact)
+    record(folder, "bytes", np.arange(3000, dtype=np.int64) * 7, None, exact)
+    record(folder, "bytes-stored", rng.integers(0, 256, 700, np.uint8), None, exact)
+    record(folder, "bytes-chunks", rng.integers(0, 4, 300, np.uint16), np.zeros(300, np.uint16), small)
+    record(folder, "constant", np.full(500, 1.5, np.float32), np.full(500, 1.25, np.float32), spec())
+    record(folder, "empty", np.zeros((0, 5), np.float32), None, exact)
+    record(folder, "scalar", np.array(2.5, np.float32), None, exact)
+
+
+def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> None:
+    """Write one record as NAME.DTYPE.frame, and as NAME.DTYPE.parts.
+
+    Parts: four u32 lengths, then header, payload, base and expected content.
+    """
+    target = np.ascontiguousarray(target).reshape(np.shape(target))
+    dtype = target.dtype.name
+    layout = codec.layout(dtype)
+    assert layout is not None
+    element = codec.element_number(layout.element_type, layout.itemsize)
+    made = None if base is None else np.array(base)
+    bases = [None if made is None else codec.as_bytes(made)]
+    encoder = codec.SnapshotEncoder([codec.as_bytes(target)], bases, [element], [how], False, 1)
+    room, length = np.empty(1 << 20, np.uint8), 0
+    while written := encoder.fill(room[length:]):
+        length += written
+    header = encoder.finish()[0]
+    payload = room[:length].tobytes()
+    expected = (target if made is None else made).tobytes()
+    meta = msgspec.msgpack.encode([dtype, list(target.shape), header])
+    frame = b"CKA\x01" + payload + meta + len(meta).to_bytes(4, "little")
+    crc = codec.Crc()
+    crc.update(frame)
+    stem = str(folder / f"{name}.{dtype}")
+    Path(f"{stem}.frame").write_bytes(frame + crc.value.to_bytes(8, "little"))
+    parts = [header, payload, b"" if base is None else np.asarray(base).tobytes(), expected]
+    lengths = b"".join(len(part).to_bytes(4, "little") for part in parts)
+    Path(f"{stem}.parts").write_bytes(lengths + b"".join(parts))
+    decoded = codec.decode(Path(f"{stem}.frame").read_bytes(), None if base is None else np.array(base))
+    assert decoded.tobytes() == expected, name
+
+
+def single(top: Path, rng: np.random.Generator) -> None:
+    """A full snapshot with every kind of node, value and dtype."""
+    ordered: Any = OrderedDict(weight=rng.normal(size=(3, 4)).astype("f4"), bias=np.zeros(3, "f4"))
+    ordered._metadata = OrderedDict({"": {"version": 1}})
+    tied = rng.normal(size=5)
+    dtypes = {
+        name: np.frombuffer(rng.bytes(64), name).copy()
+        for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
+        "complex64 complex128".split()  # noqa: SIM905
+    }
+    more = {
+        name: np.frombuffer(rng.bytes(16), getattr(ml_dtypes, name)).copy()
+        for name in "bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()  # noqa: SIM905
+    }
+    state = {
+        "model": ordered,
+        "dtypes": {**dtypes, **more, "bool": np.array([True, False]), "text": np.array(["a", "\u00e9\U0001f600"])},
+        "shapes": [np.zeros((0, 5), "f4"), np.zeros((0,), "i4"), np.array(3.5), np.zeros((2, 0, 3), "u1")],
+        "plain": (None, True, False, 0, -1, 2**63, -(2**70), 1.5, -0.0, float("inf"), "x", "\ud800", b"\x00", 1 + 2j),
+        "scalars": [np.float32(2.5), np.int8(-3), np.bool_(True)],
+        "containers": [{}, [], (), OrderedDict(), Counter(a=2), defaultdict(list, k=[1]), Point(1, "y")],
+        "keys": {0: "int", "0": "text", "": 1, "/": 2, "~": 3, "a.b": 4, "\n\x00": 5, "__metadata__": 6},
+        "tied": [tied, tied],
+    }
+    ckptz.save_file(state, top / "one.ckptz")
+    flat = ckptz.load_file(top / "one.ckptz", keys="*", as_numpy=True)
+    expect(top / "one", flat)
+
+
+def store(folder: Path, rng: np.random.Generator) -> None:
+    """A chain with every kind of change, two full snapshots, and a residual."""
+    w, d = rng.normal(0, 0.02, (40, 50)).astype("f4"), rng.normal(size=(30, 20))
+    v, h = (rng.normal(0, 1e-3, 700) ** 2).astype("f4"), rng.normal(size=300).astype("f2")
+    with ckptz.CheckpointManager(folder, full_every=4) as manager:
+        for step in range(0, 70, 10):
+            state = {
+                "w": w,
+                "half": w.astype(ml_dtypes.bfloat16),
+                "twin": w.copy(),
+                "v": v,
+                "d": d,
+                "h": h,
+                "fixed": np.arange(40),
+                "count": np.array(step),
+                "lr": 0.1 / (step + 1),
+                "name": "run",
+                "tied": w if step < 40 else None,
+            }
+            if step in (20, 30):
+                state["extra"] = rng.normal(size=20).astype("f4")
+            manager.save(step, state)
+            if step == 50:
+                manager.restore(40, rewind=True)
+            w = w + rng.standard_t(3, w.shape).astype("f4") * np.float32(1e-4)
+            d, h = d + rng.normal(0, 1e-3, d.shape), (h + rng.normal(0, 1e-2, h.shape)).astype("f2")
+            v = (0.99 * v + 0.01 * rng.normal(0, 1e-3, v.shape) ** 2).astype("f4")
+            if step == 20:
+                w[3, 4] = np.nan
+        for step in manager.all_steps():
+            flat = manager.restore(step, keys="*", as_numpy=True, residual=False)
+            expect(folder / f"expected-{step}", flat)
+        expect(folder / "expected-exact", manager.restore(keys="*", as_numpy=True))
+    (folder / "lock").unlink()
+
+
+def expect(stem: Path, flat: dict[str, Any]) -> None:
+    """Write what must come out: tensors as bytes in hex by dtype and shape, values by repr."""
+    told = {}
+    for path, value in flat.items():
+        if isinstance(value, np.ndarray):
+            told[path] = [value.dtype.name, list(value.shape), value.tobytes().hex()]
+        else:
+            told[path] = repr(value)
+    Path(f"{stem}.json").write_text(json.dumps(told, indent=0) + "\n")
+
+
+main()

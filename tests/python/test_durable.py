@@ -1,0 +1,305 @@
+"""Saves that fail: at any call, by any error, nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import numpy as np
+import pytest
+import stores
+from ckptz import CheckpointManager
+from faults import CALLS, ERRORS, Fault, Store, check_after_failure
+from trees import assert_same
+
+Prepare = Callable[[Path], tuple[Store, CheckpointManager]]
+
+
+def tree(step: int) -> stores.State:
+    noise = stores.weights(step, (40, 10)) * np.float32(0.01)
+    return {"w": stores.weights(1000, (40, 10)) + noise, "n": np.arange(step), "step": step}
+
+
+def new(path: Path) -> tuple[Store, CheckpointManager]:
+    return Store(path / "deep" / "store"), CheckpointManager(path / "deep" / "store")
+
+
+def with_three(path: Path, **options: Any) -> tuple[Store, CheckpointManager]:
+    store = Store(path / "store")
+    manager = CheckpointManager(store.path, **options)
+    for step in range(3):
+        store.save(manager, step, tree(step))
+    return store, manager
+
+
+def delta(path: Path) -> tuple[Store, CheckpointManager]:
+    return with_three(path)
+
+
+def full(path: Path) -> tuple[Store, CheckpointManager]:
+    return with_three(path, full_every=3)
+
+
+def reopened(path: Path) -> tuple[Store, CheckpointManager]:
+    store, manager = with_three(path)
+    manager.close()
+    return store, CheckpointManager(store.path)
+
+
+def without_residual(path: Path) -> tuple[Store, CheckpointManager]:
+    return with_three(path, exact="none", policy="exact")
+
+
+SITUATIONS = [new, delta, full, reopened, without_residual]
+
+
+@pytest.mark.filterwarnings("ignore::ckptz.CkptzWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO", "interrupt"])
+@pytest.mark.parametrize("prepare", SITUATIONS)
+def test_every_call_of_a_save_fails(
+    tmp_path: Path, prepare: Prepare, error: Callable[[], BaseException], after: bool
+) -> None:
+    fired = set()
+    for number in count(1):
+        folder = tmp_path / str(number)
+        store, manager = prepare(folder)
+        fault = Fault(number, error(), after)
+        failed = True
+        with fault.armed():
+            try:
+                manager.save(3, tree(3))
+                failed = False
+            except (OSError, KeyboardInterrupt) as error_found:
+                found = error_found
+        assert not failed or same_kind(found, fault.error)
+        if not fault.fired:
+            break
+        fired.add(fault.fired)
+        if not failed:
+            store.save_done(manager, 3, tree(3))
+        check_after_failure(store, manager, 3 if failed else 4, tree(3 if failed else 4))
+        manager.close()
+    assert not failed
+    assert {"open", "write", "fsync", "rename", "close", "scandir", "fstat"} <= fired
+    assert len(fault.names) >= 15
+
+
+def same_kind(found: BaseException, expected: BaseException) -> bool:
+    if isinstance(found, OSError) and isinstance(expected, OSError):
+        return found.errno in (expected.errno, errno.EIO)
+    return type(found) is type(expected)
+
+
+@pytest.mark.parametrize("prepare", SITUATIONS)
+def test_short_writes_are_completed(tmp_path: Path, prepare: Prepare) -> None:
+    store, manager = prepare(tmp_path)
+    real = os.write
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: real(fd, data[: 1 + len(data) // 3]))
+        manager.save(3, tree(3))
+    assert_same(stores.fresh(store.path), tree(3))
+    assert manager.verify().ok
+
+
+def test_a_write_of_nothing_is_an_error_not_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, manager = with_three(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda *_: 0)
+        with pytest.raises(OSError, match="nothing could be written") as found:
+            manager.save(3, tree(3))
+    assert found.value.filename == str(store.path)
+    check_after_failure(store, manager, 3, tree(3))
+
+
+def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = with_three(tmp_path)
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: real(fd, [views[0][:7]], at))
+    store.check()
+
+
+@pytest.mark.filterwarnings("ignore::ckptz.CkptzWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("prepare", [delta, full, reopened])
+def test_an_interrupt_at_any_line(tmp_path: Path, prepare: Prepare) -> None:
+    """Ctrl-C comes between any two lines of Python, not only in a call."""
+    stride = max(1, 41 // stores.MORE)
+    start = len(prepare.__name__) % stride + 1
+    for number in range(start, 1_000_000, stride):
+        folder = tmp_path / str(number)
+        store, manager = prepare(folder)
+        if not interrupted(lambda: manager.save(3, tree(3)), number):  # noqa: B023
+            break
+        check_after_failure(store, manager, 3, tree(3))
+        manager.close()
+    assert number > 500
+
+
+def interrupted(work: Callable[[], None], number: int) -> bool:
+    """Whether there was a line of the package with this number; interrupts the work there."""
+    package = str(Path(ckptz.__file__).parent)
+    seen = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal seen
+        if not frame.f_code.co_filename.startswith(package):
+            return None
+        seen += event == "line"
+        if seen == number and event == "line":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return seen >= number
+
+
+# --- The order of things --------------------------------------------------------------------------
+
+
+def test_calls_of_a_save_come_in_the_order_that_makes_it_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, manager = with_three(tmp_path)
+    events: list[str] = []
+    paths: dict[int, str] = {}
+
+    def kind(path: object) -> str:
+        name = Path(str(path)).name
+        if name == "store":
+            return "directory"
+        middle = "residual" if name.endswith(".residual.ckptz") else "snapshot"
+        return "draft" if name.startswith(".tmp-") else f"{middle} {name[:10].lstrip('0') or '0'}"
+
+    def recording(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            found = real(*arguments, **options)
+            if name == "open":
+                paths[found] = kind(arguments[0])
+            elif name == "fsync":
+                events.append(f"fsync {paths[arguments[0]]}")
+            elif name in ("rename", "unlink"):
+                events.append(f"{name} {kind(arguments[-1])}")
+            return found
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module, name in CALLS:
+            patch.setattr(module, name, recording(name, getattr(module, name)))
+        manager.save(3, tree(3))
+    assert events == [
+        "fsync draft",
+        "fsync draft",
+        "rename residual 3",
+        "fsync directory",
+        "rename snapshot 3",
+        "fsync directory",
+        "unlink residual 2",
+    ]
+    assert store.path.is_dir()
+
+
+def test_a_new_store_s_directories_are_synced_in_their_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    from ckptz.storage import files, local
+
+    def sync(path: Path) -> None:
+        synced.append(path)
+        files.sync_directory(path)
+
+    monkeypatch.setattr(local, "sync_directory", sync)
+    path = tmp_path / "a" / "b"
+    manager = CheckpointManager(path)
+    manager.save(0, tree(0))
+    assert set(synced) == {tmp_path.parent, tmp_path, tmp_path / "a", path}
+    # Whoever made the directory may have died before its parent was synced.
+    manager.close()
+    synced.clear()
+    CheckpointManager(path).save(1, tree(1))
+    assert synced == [path.parent, *[path] * 2]
+
+
+def test_a_failed_sync_is_never_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, manager = with_three(tmp_path)
+    synced: list[int] = []
+
+    def failing(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="Input/output") as found:
+            manager.save(3, tree(3))
+    assert found.value.filename == str(tmp_path / "store")
+    assert len(synced) == 1
+
+
+def test_file_systems_that_cannot_sync_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def picky(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):  # noqa: PTH112
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", picky)
+    store, _ = with_three(tmp_path)
+    store.check()
+
+
+def test_what_a_dead_writer_has_left_is_deleted(tmp_path: Path) -> None:
+    store, manager = with_three(tmp_path)
+    manager.close()
+    (store.path / ".tmp-1-dead").write_bytes(b"half a file")
+    (store.path / ".tmp-2-dead").write_bytes(b"")
+    (store.path / "notes.txt").write_text("not ours")
+    store.check()
+    # Reading leaves it alone.
+    assert len(list(store.path.glob(".tmp-*"))) == 2
+    with CheckpointManager(store.path) as manager:
+        store.save(manager, 3, tree(3))
+    assert not list(store.path.glob(".tmp-*"))
+    assert (store.path / "notes.txt").read_text() == "not ours"
+    store.check()
+
+
+def test_an_orphaned_residual_is_ignored_and_deleted(tmp_path: Path) -> None:
+    """A crash between the renames of residual and snapshot leaves the residual alone."""
+    store, manager = with_three(tmp_path)
+    manager.save(3, tree(3))
+    manager.close()
+    next(store.path.glob("0000000003-????????????????.ckptz")).unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with CheckpointManager(store.path) as manager:
+            assert manager.all_steps() == [0, 1, 2]
+            assert manager.verify().ok
+            manager.save(3, tree(3))
+            assert_same(manager.restore(), tree(3))
+    assert len(list(store.path.glob("*.residual.ckptz"))) == 1

@@ -1,0 +1,110 @@
+"""Golden files of format version 1 decode for ever, here and in the reader that is plain Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import numpy as np
+import pytest
+from ckptz import codec
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "data" / "golden"
+FRAMES = sorted((GOLDEN / "arrays").glob("*.frame"))
+
+sys.path.insert(0, str(ROOT / "tools"))
+import read_ckptz  # noqa: E402
+
+
+def parts(frame: Path) -> tuple[bytes, bytes]:
+    """Base and expected content of a golden record."""
+    data = frame.with_suffix(".parts").read_bytes()
+    lengths = [int.from_bytes(data[4 * k : 4 * k + 4], "little") for k in range(4)]
+    start = 16 + lengths[0] + lengths[1]
+    return data[start : start + lengths[2]], data[start + lengths[2] :]
+
+
+def base_of(frame: Path, content: bytes, shape: Any) -> np.ndarray[Any, Any] | None:
+    """The base as an array of the record's dtype."""
+    if not content:
+        return None
+    dtype = codec.numpy_dtype(frame.suffixes[-2][1:])
+    return np.frombuffer(content, dtype).reshape(shape).copy()
+
+
+def test_there_are_golden_frames() -> None:
+    assert len(FRAMES) >= 70
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda path: path.stem)
+def test_frames_decode(frame: Path) -> None:
+    content, expected = parts(frame)
+    base = base_of(frame, content, -1)
+    assert codec.decode(frame.read_bytes(), base).tobytes() == expected
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda path: path.stem)
+def test_the_plain_reader_agrees_on_frames(frame: Path) -> None:
+    content, expected = parts(frame)
+    base = base_of(frame, content, -1)
+    if base is not None and base.dtype.name == "bfloat16":
+        base = base.view(np.uint16)
+    read = read_ckptz.read_array(frame.read_bytes(), base)
+    assert np.asarray(read).tobytes() == expected
+
+
+def check(restored: dict[str, Any], told: Path) -> None:
+    """Compare with what make.py wrote down."""
+    expected = json.loads(told.read_text())
+    assert set(expected) <= set(restored)
+    for path, value in expected.items():
+        if isinstance(value, list):
+            array = np.asarray(restored[path])
+            assert list(array.shape) == value[1], path
+            assert array.tobytes().hex() == value[2], path
+        else:
+            assert repr(restored[path]) == value, path
+
+
+STORE = GOLDEN / "store"
+STEPS = [0, 10, 20, 30, 40, 60]
+
+
+def test_the_store_restores() -> None:
+    manager = ckptz.CheckpointManager(STORE, readonly=True)
+    assert manager.all_steps() == STEPS
+    for step in STEPS:
+        flat = manager.restore(step, keys="*", as_numpy=True, residual=False)
+        check(flat, STORE / f"expected-{step}.json")
+    check(manager.restore(keys="*", as_numpy=True), STORE / "expected-exact.json")
+    assert manager.verify().ok
+
+
+def test_the_plain_reader_agrees_on_the_store() -> None:
+    store = read_ckptz.Store(str(STORE))
+    assert store.steps() == STEPS
+    for step in STEPS:
+        check(store.restore(step, residual=False), STORE / f"expected-{step}.json")
+    check(store.restore(), STORE / "expected-exact.json")
+
+
+def test_the_single_file_loads() -> None:
+    check(ckptz.load_file(GOLDEN / "one.ckptz", keys="*", as_numpy=True), GOLDEN / "one.json")
+    check(read_ckptz.read_file(str(GOLDEN / "one.ckptz")), GOLDEN / "one.json")
+
+
+def test_the_plain_reader_finds_every_flipped_byte(tmp_path: Path) -> None:
+    data = (GOLDEN / "one.ckptz").read_bytes()
+    good = read_ckptz.read_file(str(GOLDEN / "one.ckptz"))
+    path = tmp_path / "flipped.ckptz"
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+        try:
+            read = read_ckptz.read_file(str(path))
+        except read_ckptz.FormatError:
+            continue
+        assert repr(read) == repr(good), at
