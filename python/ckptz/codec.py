@@ -32,6 +32,7 @@ Bytes = NDArray[np.uint8]
 
 __version__: str = _core.__version__
 compress = _core.compress
+content_sum = _core.content_sum
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest

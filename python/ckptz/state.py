@@ -51,6 +51,10 @@ def flatten(state: object) -> FlatState:
     except UnsupportedTypeError as error:
         at = to_text(walk.path) if walk.path else "the state itself"
         raise UnsupportedTypeError(f"{at}: {error}") from error.__cause__
+    finally:
+        # They refer to the walk and it to them: without this the caller's arrays would live on
+        # until the garbage collector comes by.
+        walk.handlers.clear()
     leaves = walk.leaves
     if len(leaves.nodes) > s.MAX_NODES:
         raise UnsupportedTypeError(f"cannot store more than {s.MAX_NODES} leaves and containers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,34 @@ def test_the_plain_reader_finds_every_flipped_byte(tmp_path: Path) -> None:
         except read_ckptz.FormatError:
             continue
         assert repr(read) == repr(good), at
+
+
+def examples() -> list[bytes]:
+    """The files whose hex the format page shows."""
+    page = (ROOT / "docs" / "format.md").read_text()
+    blocks = page.split("## 15. Worked examples")[1].split("## 16.")[0].split("```")[1::2]
+    files = []
+    for block in blocks:
+        data = b""
+        for line in block.strip("\n").splitlines():
+            numbers = re.match(r" *(\d+)  ((?:[0-9a-f]{2} ?)+)(?: |$)", line)
+            assert numbers, line
+            assert int(numbers[1]) == len(data), line
+            data += bytes.fromhex(numbers[2])
+        files.append(data)
+    return files
+
+
+def test_the_examples_of_the_format_page(tmp_path: Path) -> None:
+    file, frame = examples()
+    path = tmp_path / "tiny.ckptz"
+    path.write_bytes(file)
+    for state in (ckptz.load_file(path), read_ckptz.read_file(str(path))):
+        assert state["lr"] == 0.5
+        assert state["w"].tolist() == [1.5, -2.0, 0.25]
+    base = np.array([0.58, 1.5, 0.19, 1.3, 1.16, 1.28, 0.89, 1.19, 1.11, 0.94], np.float32)
+    restored = codec.decode(frame, base)
+    expected = [1.37, 1.02, 0.19, 1.3, 1.16, 1.72, 0.89, 1.63, 1.9, 0.94]
+    assert [round(float(x), 2) for x in restored] == expected
+    assert codec.content_sum(b"") == 0
+    assert codec.content_sum(bytes(range(200))) == 0xB1E54DD8210C25E7

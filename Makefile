@@ -1,0 +1,90 @@
+# What a developer does with ckptz. It needs Python 3.10 or newer with venv and pip, and Rust; all
+# else goes into $(VENV). Stamps there tell what has been installed, so that nothing is done twice.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Snapshots for `make bench`: the large set where it lies beside the checkout, else the demo's.
+TRACES ?= $(firstword $(wildcard ../shared/traces) examples/data)
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --quiet --disable-pip-version-check
+RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
+LINTED := $(wildcard python tests benches examples tools)
+REFERENCE := $(wildcard $(TRACES)/paper_reference.json)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint test-rust test-python bench wheel-check venv clean distclean
+
+help:
+	@echo "make demo         pack real snapshots, restore every step, draw ratio and error"
+	@echo "make test         everything: format, lints, types, Rust and Python tests"
+	@echo "make lint         the first three of these"
+	@echo "make test-rust    Rust tests alone"
+	@echo "make test-python  Python tests alone"
+	@echo "make bench        speed of the core; sizes and errors on $(TRACES)"
+	@echo "make wheel-check  build a wheel and run the demo from it, in an environment of its own"
+	@echo "make clean        delete what was built; make distclean: $(VENV) too"
+
+demo: $(VENV)/.demo-installed
+	@$(PY) examples/demo.py
+
+test: lint test-rust test-python
+
+lint: $(VENV)/.test-installed
+	cargo fmt --check
+	cargo clippy --quiet --all-targets -- -D warnings
+	PYO3_PYTHON=$(abspath $(PY)) cargo clippy --quiet --all-targets --features python -- -D warnings
+	$(PY) -m ruff check --quiet $(LINTED)
+	$(PY) -m ruff format --check --quiet $(LINTED)
+	$(PY) -m mypy
+
+# nextest runs no examples in the documentation.
+test-rust:
+	@if cargo nextest --version >/dev/null 2>&1; \
+	then set -x; cargo nextest run && cargo test --quiet --doc; \
+	else set -x; cargo test --quiet; fi
+
+test-python: $(VENV)/.test-installed
+	$(PY) -m pytest
+
+bench: $(VENV)/.test-installed
+	cargo bench
+	$(PY) benches/figures.py $(TRACES) $(addprefix --reference ,$(REFERENCE))
+
+wheel-check: $(PY)
+	rm -rf build
+	$(PIP) wheel --no-deps --wheel-dir build .
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python -m pip --quiet --disable-pip-version-check install "$$(ls build/*.whl)[plots]"
+	build/venv/bin/ckptz --version
+	build/venv/bin/python examples/demo.py --out build/demo
+
+venv: $(VENV)/.test-installed
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "ckptz needs Python 3.10 or newer; say which: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The extension is built with all optimisation, which takes minutes the first time. `-e`: changes
+# in Python need no installing. Python 3.10 may come with a pip that is too old for it.
+$(VENV)/.demo-installed: $(RUST) | $(PY)
+	@echo "installing ckptz into $(VENV): minutes the first time, no time after"
+	$(PIP) install 'pip>=22'
+	$(PIP) install --editable '.[plots]'
+	@touch $@
+
+$(VENV)/.test-installed: $(RUST) | $(PY)
+	@echo "installing ckptz into $(VENV): minutes the first time, no time after"
+	$(PIP) install 'pip>=22'
+	$(PIP) install --editable '.[test]'
+	@touch $@ $(VENV)/.demo-installed
+
+clean:
+	rm -rf target build demo-out .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f python/ckptz/_core*.so $(VENV)/.demo-installed $(VENV)/.test-installed
+	find python tests benches examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

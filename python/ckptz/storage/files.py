@@ -1,0 +1,174 @@
+"""Single files: reads at an offset, and new files that get their name only when they are durable.
+
+A file is written under a temporary name, synced, renamed and the directory synced: whoever sees
+its name sees all of it, also after a power cut. Nothing is ever overwritten in place. After a
+failed sync a file is discarded: trying again would report success for lost data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["TEMPORARY", "Reader", "Writer", "replace_file", "sync_directory"]
+
+Bytes = NDArray[np.uint8]
+
+TEMPORARY = ".tmp-"
+
+# Without waiting for a writer, should the name be a pipe's.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+# What file systems answer that cannot sync a directory and need not.
+_NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
+
+
+class Reader:
+    """A file open for reading at any offset."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, which must not be a link."""
+        self.path = path
+        self._descriptor = os.open(path, _READ)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Return `length` bytes from `offset`, fewer where the file ends."""
+        room = np.empty(length, np.uint8)
+        view = room.data
+        done = 0
+        while done < length:
+            got = os.preadv(self._descriptor, [view[done:]], offset + done)
+            if got == 0:
+                break
+            done += got
+        return room[:done]
+
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+
+class Writer:
+    """A new file under a temporary name, until it is renamed or discarded."""
+
+    def __init__(
+        self, directory: Path, unfinished: set[Path] | None = None, shown: Path | None = None
+    ) -> None:
+        """Create the file in `directory`.
+
+        unfinished: holds its name for as long as the file may lie about. shown: what errors name
+        instead of the temporary name, which tells a user nothing: by default the directory.
+        """
+        self._shown = shown or directory
+        self.path = directory / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        self._unfinished = set() if unfinished is None else unfinished
+        self._unfinished.add(self.path)
+        self._descriptor = -1
+        with self._naming():
+            self._descriptor = os.open(self.path, _CREATE, 0o666)
+
+    def write(self, data: bytes | memoryview | Bytes) -> None:
+        """Append all of `data`."""
+        view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+        with self._naming():
+            while view:
+                written = os.write(self._descriptor, view)
+                if written == 0:
+                    raise OSError(errno.EIO, "nothing could be written")
+                view = view[written:]
+
+    def sync(self) -> None:
+        """Make the content durable. The file must be discarded if this raises."""
+        with self._naming():
+            os.fsync(self._descriptor)
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._shown)) from error
+
+    def rename(self, name: str) -> None:
+        """Give the synced file its name. The directory must be synced for that to last."""
+        with self._naming():
+            self._close()
+            self.path.rename(self.path.with_name(name))
+        self._unfinished.discard(self.path)
+
+    def discard(self) -> None:
+        """Delete the file, if it has not been renamed."""
+        with contextlib.suppress(OSError):
+            self._close()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+            self._unfinished.discard(self.path)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self._close()
+
+
+class replace_file:  # noqa: N801 - used like a function
+    """A context manager that writes a single file atomically: all of it, or nothing."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Name the file that will be written or replaced."""
+        # Absolute, so that changing the directory meanwhile changes nothing.
+        self.path = Path(path).absolute()
+
+    def __enter__(self) -> Writer:
+        self._writer = Writer(self.path.parent, shown=self.path)
+        return self._writer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._writer.sync()
+                self._writer.rename(self.path.name)
+                sync_directory(self.path.parent)
+        finally:
+            self._writer.discard()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make what has been made, renamed or deleted in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise OSError(error.errno, error.strerror, str(directory)) from error
+    finally:
+        os.close(descriptor)
