@@ -46,6 +46,8 @@ pub mod testing {
     #[cfg(target_arch = "x86_64")]
     pub use crate::fenv::flushing;
 
+    pub use crate::chunk::encode::QuantizeStage;
+
     /// Other machines have no such setting that is known here.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn flushing<T>(work: impl FnOnce() -> T) -> T {

@@ -3,10 +3,12 @@
 mod exact;
 mod lossy;
 mod squares;
+mod stage;
 
 pub use exact::{ExactRecord, count_classes, count_exact, encode_bytes};
 pub use lossy::{LossyRecord, count_lossy};
 pub use squares::{Measured, Squares};
+pub use stage::QuantizeStage;
 
 /// What became of a chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

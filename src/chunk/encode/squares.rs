@@ -32,11 +32,12 @@ impl Squares {
 struct Lanes([f64; 8]);
 
 impl Lanes {
+    /// Adds eight differences; those that are not finite count as none.
     #[inline(always)]
-    fn add(&mut self, i: usize, a: f64, b: f64) {
-        let difference = a - b;
-        if difference.is_finite() {
-            self.0[i % 8] += difference * difference;
+    fn add(&mut self, differences: [f64; 8]) {
+        for (lane, difference) in self.0.iter_mut().zip(differences) {
+            let counted = if difference.is_finite() { difference } else { 0.0 };
+            *lane += counted * counted;
         }
     }
 
@@ -47,10 +48,14 @@ impl Lanes {
 }
 
 fn sum_of_squares<E: Element>(target: &[E], other: &[E]) -> f64 {
+    let difference = |t: E, o: E| t.to_arith().to_f64() - o.to_arith().to_f64();
     let mut lanes = Lanes::default();
-    for (i, (t, o)) in target.iter().zip(other).enumerate() {
-        lanes.add(i, t.to_arith().to_f64(), o.to_arith().to_f64());
+    let (targets, rest) = target.as_chunks::<8>();
+    let (others, other_rest) = other.as_chunks::<8>();
+    for (target, other) in targets.iter().zip(others) {
+        lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
     }
+    lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
     lanes.total()
 }
 
@@ -58,7 +63,7 @@ fn sum_of_squares<E: Element>(target: &[E], other: &[E]) -> f64 {
 #[derive(Debug, Clone, Copy)]
 pub enum Measured {
     All,
-    /// About one block of 256 in 16, by a hash of its place; `chunk`: the chunk's number.
+    /// About one block of 256 in 64, by a hash of its place; `chunk`: the chunk's number.
     Sample {
         chunk: usize,
     },
@@ -78,5 +83,5 @@ impl Measured {
 
 fn is_sampled(chunk: usize, block: usize) -> bool {
     let hash = ((chunk as u64) << 20 | block as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 60 == 0
+    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58 == 0
 }

@@ -1,5 +1,6 @@
 //! Loads and stores of whole vectors: arrays in, so that no pointer is ever out of bounds.
 
+use crate::kernels::GROUP;
 use std::arch::x86_64::*;
 
 #[inline]
@@ -65,3 +66,17 @@ pub fn store_ints(to: &mut [i32; 8], value: __m256i) {
     // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };
 }
+
+/// Asks for the two lines of cache that lie [`AHEAD`] bytes after a group, for loops that run through memory.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn prefetch<T>(group: &[T; GROUP]) {
+    let start = group.as_ptr().cast::<i8>();
+    // A prefetch of an address that is not mapped does nothing.
+    for line in [AHEAD, AHEAD + 64] {
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line));
+    }
+}
+
+/// How far ahead memory is asked for.
+const AHEAD: usize = 2048;

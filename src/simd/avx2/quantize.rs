@@ -2,7 +2,7 @@
 
 use super::Avx2;
 use super::apply::{Steps, add, symbols_above_7};
-use super::lanes::{load_bytes, load_f32, store_bytes, store_f32};
+use super::lanes::{load_bytes, load_f32, prefetch, store_bytes, store_f32};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, ValueTable};
@@ -46,6 +46,8 @@ fn quantize_values<const MANY: bool>(
     let mut sums = SumLanes::load(lanes);
     let groups = target.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0);
     for (number, ((target, base), symbols)) in groups.zip(symbols.as_chunks_mut::<GROUP>().0).enumerate() {
+        prefetch(target);
+        prefetch(base);
         let (after, before) = (load_group(target), load_group(base));
         let deltas = [0, 1, 2, 3].map(|k| _mm256_castps_si256(_mm256_sub_ps(after[k], before[k])));
         let coded = buckets.code(deltas);
