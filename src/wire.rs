@@ -23,6 +23,11 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
+    /// All that is left.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
     /// A flaw at the current position.
     pub fn flaw(&self, what: &'static str) -> Flaw {
         Flaw::new(self.at, what)

@@ -1,7 +1,7 @@
 //! What there is to code: counts of symbols, mask bytes and runs, from which the size under every coding follows.
 
 use super::mask::mask_byte;
-use super::tokens::{classes, for_each_token, split_run};
+use super::tokens::{classes, for_each_token, mask64, split_run};
 
 /// Runs are counted by their class at this rho, the finest; coarser classes are sums of these.
 pub const FINEST_RHO: u32 = 4;
@@ -30,7 +30,7 @@ impl Histogram {
         self.elements += symbols.len() as u64;
         symbols.iter().for_each(|&symbol| self.symbols[usize::from(symbol)] += 1);
         symbols.chunks(8).for_each(|group| self.masks[usize::from(mask_byte(group))] += 1);
-        for_each_token(symbols, |run, symbol| {
+        for_each_token(symbols, mask64, |run, symbol| {
             let class = split_run(run, FINEST_RHO).0;
             self.runs[class as usize][usize::from(symbol) - 1] += 1;
         });

@@ -1,7 +1,7 @@
 //! Mask coding: which elements have a symbol, eight to a byte, then the symbols.
 
 use super::Scratch;
-use super::tokens::marks;
+use super::tokens::mask8;
 use crate::error::Parsed;
 use crate::huffman::{Code, Decoder, decode_group, encode_group};
 use crate::wire::Reader;
@@ -10,8 +10,7 @@ use crate::wire::Reader;
 #[inline(always)]
 pub fn mask_byte(symbols: &[u8]) -> u8 {
     match <[u8; 8]>::try_from(symbols) {
-        // Bit 7 of byte i to bit 56 + i of the product.
-        Ok(eight) => ((marks(eight) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8,
+        Ok(eight) => mask8(eight),
         Err(_) => symbols.iter().enumerate().fold(0, |byte, (i, &symbol)| byte | u8::from(symbol != 0) << i),
     }
 }

@@ -8,10 +8,10 @@ mod fields;
 mod histogram;
 mod mask;
 mod tables;
-mod tokens;
+pub(crate) mod tokens;
 
 pub use choose::{Candidate, CodingChoice};
-pub use fields::{Fields, field_bytes};
+pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
 
 use crate::bits::{BitReader, BitWriter};

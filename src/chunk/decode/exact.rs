@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
-use crate::coding::Coding;
+use crate::coding::{Coding, FieldReader};
 use crate::error::Parsed;
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
@@ -31,7 +31,7 @@ pub fn apply_exact<E: Element, C: Cut<E>>(
     sum: bool,
     scratch: &mut Scratch,
 ) -> Parsed<Option<u64>> {
-    let Scratch { symbols, fields, escapes, .. } = scratch;
+    let Scratch { symbols, escapes, .. } = scratch;
     read_escapes(E::TYPE, symbols, escapes, input)?;
     #[cfg(target_arch = "x86_64")]
     if let (Some(avx2), true, ElementType::F32, false) =
@@ -42,35 +42,22 @@ pub fn apply_exact<E: Element, C: Cut<E>>(
     }
     let classes = classes_of(window);
     let zeros_too = C::ZEROS_HAVE_FIELDS && !coding.skips_zeros();
-    fields.clear();
-    let mut escaped = escapes.iter();
-    for &symbol in symbols.iter() {
-        let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
-        match class {
-            Some(class) if usize::from(class) < C::CLASSES => fields.expect(cut.field_width(class)),
-            None if symbol == 0 => {
-                if zeros_too {
-                    fields.expect(cut.field_width(0));
-                }
-            }
-            _ => return Err(input.flaw("a symbol without a class")),
-        }
-    }
-    fields.read(input)?;
-    let mut values = fields.values().iter();
+    let zeros = symbols.iter().filter(|symbol| **symbol == 0).count();
+    let mut fields = FieldReader::new(input, symbols.len() - if zeros_too { 0 } else { zeros });
     let mut escaped = escapes.iter();
     for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
         if symbol == 0 {
-            if zeros_too && values.next().is_some_and(|&field| field != 0) {
+            if zeros_too && fields.get(cut.field_width(0)) != 0 {
                 return Err(input.flaw("a zero with bits"));
             }
             continue;
         }
         let class = if symbol == ESCAPE { escaped.next().copied() } else { classes[usize::from(symbol)] };
-        let field = values.next().copied().unwrap_or(0);
-        let element = class.and_then(|class| cut.join(class, field, *b));
-        *b = element.ok_or_else(|| input.flaw("a field that no element has"))?;
+        let class = class.filter(|class| usize::from(*class) < C::CLASSES);
+        let joined = class.and_then(|class| cut.join(class, fields.get(cut.field_width(class)), *b));
+        *b = joined.ok_or_else(|| input.flaw("a symbol or a field that no element has"))?;
     }
+    fields.finish(input)?;
     Ok(None)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
+use crate::coding::FieldReader;
 use crate::delta::{Domain, Ordered, Value};
 use crate::error::Parsed;
 use crate::float::{Arith, Element, Wide};
@@ -51,7 +52,7 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
         if let Some(steps) = &self.steps {
             return Ok(self.apply_steps(steps, base, sum, &scratch.symbols));
         }
-        apply_lossy(&self.quantizer, input, base, scratch)?;
+        apply_lossy(&self.quantizer, input, base, &scratch.symbols)?;
         Ok(None)
     }
 
@@ -113,24 +114,19 @@ fn ordered_quantizer<E: Element, const NON_NEGATIVE: bool>(
     }
 }
 
+/// With refinement fields from `input`, if there are any.
 fn apply_lossy<E: Element, D: Domain<E>>(
     quantizer: &Quantizer<E, D>,
     input: &mut Reader<'_>,
     base: &mut [E],
-    scratch: &mut Scratch,
+    symbols: &[u8],
 ) -> Parsed<()> {
-    let Scratch { symbols, fields, .. } = scratch;
-    fields.clear();
-    if quantizer.refinement() > 0 {
-        symbols.iter().filter(|s| **s != 0).for_each(|&s| fields.expect(quantizer.field_width(s)));
-        fields.read(input)?;
+    let refined = quantizer.refinement() > 0;
+    let count = if refined { symbols.iter().filter(|symbol| **symbol != 0).count() } else { 0 };
+    let mut fields = FieldReader::new(input, count);
+    for (b, &symbol) in base.iter_mut().zip(symbols).filter(|(_, symbol)| **symbol != 0) {
+        let field = if refined { fields.get(quantizer.field_width(symbol)) } else { 0 };
+        *b = quantizer.element(*b, symbol, field);
     }
-    let mut values = fields.values().iter();
-    for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
-        if symbol != 0 {
-            let field = values.next().copied().unwrap_or(0);
-            *b = quantizer.element(*b, symbol, field);
-        }
-    }
-    Ok(())
+    fields.finish(input)
 }

@@ -41,7 +41,7 @@ impl<C> ExactRecord<'_, C> {
         }
         let Scratch { symbols, fields, escapes, .. } = scratch;
         symbols.clear();
-        fields.clear();
+        fields.restart(target.len());
         escapes.clear();
         let zeros_too = C::ZEROS_HAVE_FIELDS && !self.coding.skips_zeros();
         for (i, &t) in target.iter().enumerate() {

@@ -51,7 +51,8 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> u64 {
         let Scratch { symbols, fields, exceptions, .. } = scratch;
         symbols.resize(target.len(), 0);
-        fields.clear();
+        let refined = self.encoding.quantizer.refinement() > 0;
+        fields.restart(if refined { target.len() } else { 0 });
         exceptions.clear();
         let mut sum = ContentSum::default();
         let done = self.quantize_fast(target, base, symbols, exceptions, &mut sum);

@@ -7,6 +7,7 @@ mod lanes;
 mod ordered;
 mod quantize;
 mod sum;
+mod tokens;
 
 pub use classes::FIELD_BYTES;
 pub use huffman::SYMBOLS;
