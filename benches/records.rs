@@ -2,11 +2,16 @@
 //!
 //! Rows: GB/s of original bytes (median of interleaved rounds), ratio to memcpy, bytes stored for each original one.
 
+use ckptz::coding::CodingChoice;
+use ckptz::spec::Lossy;
 use ckptz::{Decoder, Encoder, RecordHeader, Spec};
 use std::hint::black_box;
 use std::time::Instant;
 
-const ROUNDS: usize = 7;
+/// Rounds of each case; more for a profile.
+fn rounds() -> usize {
+    std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(7)
+}
 
 struct Row {
     name: String,
@@ -85,7 +90,7 @@ fn measure(name: &str, spec: Spec, case: &Case, full: bool, rows: &mut Vec<Row>)
     let mut encode = Row { name: format!("{what} encode"), times: Vec::new(), ratio };
     let mut decode = Row { name: format!("{what} decode"), times: Vec::new(), ratio };
     let mut copy = Row { name: "memcpy".into(), times: Vec::new(), ratio: 1.0 };
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         copy.times.push(time(|| base.copy_from_slice(black_box(&case.before))));
         payload.clear();
         encode.times.push(time(|| {
@@ -114,6 +119,12 @@ fn median(times: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// Three levels in a coding that is not chosen.
+fn with_coding(coding: CodingChoice) -> Spec {
+    let spec = Spec::lossy(3);
+    Spec { lossy: spec.lossy.map(|lossy| Lossy { coding, ..lossy }), ..spec }
+}
+
 /// Arguments: the number of elements, and texts that a case's name must contain.
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
@@ -126,6 +137,9 @@ fn main() {
         }
     };
     run("weights, levels 3", Spec::lossy(3), &weights, false);
+    for coding in [CodingChoice::Plain, CodingChoice::Mask, CodingChoice::Tokens] {
+        run("weights, levels 3, coding", with_coding(coding), &weights, false);
+    }
     run("weights, levels 2", Spec::lossy(2), &weights, false);
     run("weights, paper 3", Spec::paper(3), &weights, false);
     run("weights, full", Spec::exact(), &weights, true);

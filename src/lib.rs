@@ -47,6 +47,7 @@ pub mod testing {
     pub use crate::fenv::flushing;
 
     pub use crate::chunk::encode::QuantizeStage;
+    pub use crate::coding::CodingStage;
 
     /// Other machines have no such setting that is known here.
     #[cfg(not(target_arch = "x86_64"))]

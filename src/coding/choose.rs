@@ -20,7 +20,7 @@ pub enum CodingChoice {
 
 /// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part.
 const LARGE: u64 = 1 << 18;
-const QUICKER_WORTH: u64 = 200;
+const QUICKER_WORTH: u64 = 100;
 
 /// A coding and what it is expected to take, in bits: its tables and its symbols in all chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,12 +7,14 @@ mod choose;
 mod fields;
 mod histogram;
 mod mask;
+mod stage;
 mod tables;
 pub(crate) mod tokens;
 
 pub use choose::{Candidate, CodingChoice};
 pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
+pub use stage::CodingStage;
 
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
@@ -49,6 +51,7 @@ pub struct Tokens {
 #[derive(Default)]
 pub struct Scratch {
     pub(crate) units: Vec<u8>,
+    pub(crate) marked: Vec<u8>,
     pub(crate) streams: Vec<u8>,
     pub(crate) runs: Fields,
 }

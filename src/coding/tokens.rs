@@ -71,7 +71,7 @@ pub fn mask8(eight: [u8; 8]) -> u8 {
 }
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let Scratch { units, streams, runs } = scratch;
+    let Scratch { units, streams, runs, .. } = scratch;
     runs.restart(symbols.len() + 1);
     if units.len() < symbols.len() {
         units.resize(symbols.len(), 0);
@@ -79,7 +79,7 @@ pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut 
     let shape = (tokens.rho, tokens.highest);
     let count = match simd::avx2() {
         #[cfg(target_arch = "x86_64")]
-        Some(avx2) => avx2.token_units(symbols, shape, units, runs),
+        Some(avx2) => avx2.wide(|| token_units(symbols, shape, |block| avx2.mask64(block), units, runs)),
         _ => token_units(symbols, shape, mask64, units, runs),
     };
     put_varint(out, count as u64);

@@ -3,14 +3,20 @@
 use super::{Code, MAX_LENGTH};
 use crate::simd::streams::{ENTRY_SYMBOLS, Entries, INDEX_BITS};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Finds the symbols that a stream goes on with.
 pub struct Decoder {
     /// Indexed by the next [`MAX_LENGTH`] bits: symbol, and its length in the high byte.
     single: Vec<u16>,
-    /// Made when a group is long enough to repay it.
+    /// Made when there have been enough symbols to repay it.
     several: OnceLock<Box<Entries>>,
+    /// Symbols that it would have served for.
+    wanted: AtomicUsize,
 }
+
+/// So many symbols repay the making of the table with several symbols an entry.
+const SEVERAL_FROM: usize = 8192;
 
 impl Decoder {
     pub fn new(code: &Code) -> Self {
@@ -22,7 +28,7 @@ impl Decoder {
                 }
             }
         }
-        Decoder { single, several: OnceLock::new() }
+        Decoder { single, several: OnceLock::new(), wanted: AtomicUsize::new(0) }
     }
 
     /// Symbol and length of the code that the lowest bits of `bits` start with.
@@ -32,15 +38,20 @@ impl Decoder {
         (entry as u8, u32::from(entry >> 8))
     }
 
-    /// The table of several symbols a look-up.
-    pub fn entries(&self) -> &Entries {
-        self.several.get_or_init(|| {
-            let mut entries = Box::new([0; 1 << INDEX_BITS]);
-            for (index, entry) in entries.iter_mut().enumerate() {
-                *entry = self.entry(index as u64);
-            }
-            entries
-        })
+    /// The table of several symbols a look-up, for `symbols` more; `None` where it does not pay yet.
+    pub fn entries(&self, symbols: usize) -> Option<&Entries> {
+        if let Some(entries) = self.several.get() {
+            return Some(entries);
+        }
+        // A race only makes the table a little sooner or later.
+        let wanted = self.wanted.fetch_add(symbols, Ordering::Relaxed) + symbols;
+        (wanted >= SEVERAL_FROM).then(|| &**self.several.get_or_init(|| self.make_entries()))
+    }
+
+    fn make_entries(&self) -> Box<Entries> {
+        let mut entries = Box::new([0; 1 << INDEX_BITS]);
+        entries.iter_mut().zip(0..).for_each(|(entry, index)| *entry = self.entry(index));
+        entries
     }
 
     fn entry(&self, index: u64) -> u64 {
@@ -67,7 +78,7 @@ mod tests {
         #[test]
         fn an_entry_is_its_symbols(counts in prop::collection::vec(0u64..1000, 2..=256), index in 0u64..2048) {
             let decoder = Decoder::new(&Code::of_counts(&counts));
-            let entry = decoder.entries()[index as usize];
+            let entry = decoder.entries(SEVERAL_FROM).expect("repaid")[index as usize];
             let (count, used) = (entry >> 60, entry >> 56 & 15);
             prop_assert!(count >= 1 && used <= 11);
             let mut bits = index;

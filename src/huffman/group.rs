@@ -25,9 +25,6 @@ pub fn stream_ranges(n: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..streams).map(move |k| if k == 0 { 0..ends[0] } else { ends[k - 1]..ends[k] })
 }
 
-/// Groups of at least this many symbols repay the making of a table with several symbols an entry.
-const SEVERAL_FROM: usize = 8192;
-
 /// Appends a group. `scratch` holds the streams meanwhile.
 pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
     if symbols.is_empty() {
@@ -103,14 +100,15 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
 
 /// Decodes what is quick to decode of a long group.
 fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8]) -> [Stand; 4] {
-    if symbols.len() < SEVERAL_FROM {
+    if symbols.len() < FOUR_STREAMS_FROM {
         return [Stand::default(); 4];
     }
+    let Some(entries) = decoder.entries(symbols.len()) else { return [Stand::default(); 4] };
     let quarter = stream_ends(symbols.len())[0];
     let (a, rest) = symbols.split_at_mut(quarter);
     let (b, rest) = rest.split_at_mut(quarter);
     let (c, d) = rest.split_at_mut(quarter);
-    decode_four(decoder.entries(), streams, [a, b, c, d])
+    decode_four(entries, streams, [a, b, c, d])
 }
 
 /// Decodes the rest of a stream and returns how many bytes it has.

@@ -24,12 +24,11 @@ pub fn find_links(tensors: &[Tensor<'_>]) -> Result<Vec<Option<u32>>> {
 fn find_all(tensors: &[Tensor<'_>]) -> Result<Vec<Option<u32>>> {
     let mut links: Vec<Option<u32>> = vec![None; tensors.len()];
     let mut equals: HashMap<Signature, Vec<u32>> = HashMap::new();
-    let narrow_lengths: Vec<(usize, ElementType)> = tensors
-        .iter()
-        .filter(|t| t.spec.links && matches!(t.element, ElementType::F16 | ElementType::BF16))
-        .map(|t| (t.elements(), t.element))
-        .collect();
-    for (number, tensor) in tensors.iter().enumerate().filter(|(_, t)| t.spec.links && !t.target.is_empty()) {
+    let may_link = |t: &Tensor<'_>| t.spec.links && !t.target.is_empty();
+    let is_narrow = |t: &Tensor<'_>| may_link(t) && matches!(t.element, ElementType::F16 | ElementType::BF16);
+    let narrow_lengths: Vec<(usize, ElementType)> =
+        tensors.iter().filter(|t| is_narrow(t)).map(|t| (t.elements(), t.element)).collect();
+    for (number, tensor) in tensors.iter().enumerate().filter(|(_, t)| may_link(t)) {
         let signature = (tensor.elements(), tensor.element, sample(tensor)?);
         let known = equals.entry(signature).or_default();
         match source_of(tensors, number, known)? {
@@ -38,7 +37,7 @@ fn find_all(tensors: &[Tensor<'_>]) -> Result<Vec<Option<u32>>> {
         }
     }
     let mut roundings: HashMap<Signature, Vec<u32>> = HashMap::new();
-    for (number, tensor) in tensors.iter().enumerate().filter(|(i, t)| t.spec.links && links[*i].is_none()) {
+    for (number, tensor) in tensors.iter().enumerate().filter(|(i, t)| may_link(t) && links[*i].is_none()) {
         if !matches!(tensor.element, ElementType::F32 | ElementType::F64) {
             continue;
         }
@@ -49,10 +48,8 @@ fn find_all(tensors: &[Tensor<'_>]) -> Result<Vec<Option<u32>>> {
             }
         }
     }
-    for number in 0..tensors.len() {
-        let tensor = &tensors[number];
-        let narrow = matches!(tensor.element, ElementType::F16 | ElementType::BF16);
-        if narrow && tensor.spec.links && links[number].is_none() && !tensor.target.is_empty() {
+    for (number, tensor) in tensors.iter().enumerate().filter(|(_, t)| is_narrow(t)) {
+        if links[number].is_none() {
             let signature = (tensor.elements(), tensor.element, sample(tensor)?);
             if let Some(known) = roundings.get(&signature) {
                 links[number] = source_of(tensors, number, known)?;

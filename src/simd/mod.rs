@@ -8,7 +8,7 @@ mod avx2;
 pub mod streams;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::{Avx2, FIELD_BYTES, SYMBOLS};
+pub use avx2::{Avx2, FIELD_BYTES, MASKED, SYMBOLS};
 
 /// Stands where there is no AVX2: there is none of these.
 #[cfg(not(target_arch = "x86_64"))]
@@ -30,4 +30,15 @@ pub fn avx2() -> Option<Avx2> {
     return if portable_only() { None } else { Avx2::detect() };
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// Runs a plain loop in a copy that is compiled for wider vectors, where the machine has them: the same operations in the same
+/// order of each lane, and so the same results. Give it closures whose whole work is inlined.
+#[inline(always)]
+pub fn wide<R>(work: impl FnOnce() -> R) -> R {
+    match avx2() {
+        #[cfg(target_arch = "x86_64")]
+        Some(avx2) => avx2.wide(work),
+        _ => work(),
+    }
 }

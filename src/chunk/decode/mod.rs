@@ -92,14 +92,15 @@ impl<E: Element> ChunkDecoder<E> {
         let mut taken = None;
         if let Some(decoding) = &self.decoding {
             decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
-            let sum = sum && scratch.exceptions.is_empty();
+            if scratch.exceptions.iter().any(|position| scratch.symbols[*position as usize] != 0) {
+                return Err(input.flaw("an exception has a symbol"));
+            }
+            // Before the symbols are applied, which changes nothing where there is none, so that the sum can be taken there.
+            place_exceptions(scratch, base);
             taken = self.apply(decoding.coding(), &mut input, base, sum, scratch)?;
         }
         if input.remaining() > 0 {
             return Err(input.flaw("bytes are left over at the end of a chunk"));
-        }
-        for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
-            base[position as usize] = bytemuck::pod_read_unaligned(value);
         }
         Ok(taken)
     }
@@ -120,6 +121,12 @@ impl<E: Element> ChunkDecoder<E> {
             Rule::Difference(window) => apply_exact(Difference, *window, coding, input, base, sum, scratch),
             Rule::Bytes(_) | Rule::Nothing => Ok(None),
         }
+    }
+}
+
+fn place_exceptions<E: Element>(scratch: &Scratch, base: &mut [E]) {
+    for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
+        base[position as usize] = bytemuck::pod_read_unaligned(value);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lossy records: quantize against the base, then code the symbols.
 
-use super::squares::Measured;
+use super::squares::{Measured, Segment, sum_of_squares};
 use super::{EncodedChunk, Squares};
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
@@ -29,12 +29,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     /// Appends a chunk; `base` goes in as the previous reconstruction and comes out as the new one.
     pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
         let start = out.len();
-        let delta = self.measured.squares(target, base);
-        if self.from_zero {
-            base.fill(E::ZERO);
-        }
-        let sum = self.quantize(target, base, scratch);
-        let errors = Squares { error: self.measured.squares(target, base), delta };
+        let (sum, errors) = self.quantize(target, base, scratch);
         let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
         if unchanged && !self.from_zero {
             return EncodedChunk { length: None, sum, errors };
@@ -47,28 +42,48 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         EncodedChunk { length: Some(out.len() - start), sum, errors }
     }
 
-    /// Fills the symbols, fields and exceptions of the chunk and updates the base. Returns its content sum.
-    pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> u64 {
-        let Scratch { symbols, fields, exceptions, .. } = scratch;
-        symbols.resize(target.len(), 0);
+    /// Fills the symbols, fields and exceptions of the chunk and updates the base. Returns its content sum and its errors.
+    pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> (u64, Squares) {
+        scratch.symbols.resize(target.len(), 0);
         let refined = self.encoding.quantizer.refinement() > 0;
-        fields.restart(if refined { target.len() } else { 0 });
-        exceptions.clear();
-        let mut sum = ContentSum::default();
-        let done = self.quantize_fast(target, base, symbols, exceptions, &mut sum);
+        scratch.fields.restart(if refined { target.len() } else { 0 });
+        scratch.exceptions.clear();
+        let (mut sum, mut errors) = (ContentSum::default(), Squares::default());
+        for Segment { entries, measured } in self.measured.segments(target.len()) {
+            let (at, target, base) = (entries.start, &target[entries.clone()], &mut base[entries]);
+            // While the segment is in cache.
+            if measured {
+                errors.delta += sum_of_squares(target, base);
+            }
+            if self.from_zero {
+                base.fill(E::ZERO);
+            }
+            self.quantize_segment(at, target, base, scratch, &mut sum);
+            if measured {
+                errors.error += sum_of_squares(target, base);
+            }
+        }
+        (sum.value(), errors)
+    }
+
+    /// `at`: the position of the first entry in its chunk.
+    fn quantize_segment(&self, at: usize, target: &[E], base: &mut [E], scratch: &mut Scratch, sum: &mut ContentSum) {
+        let Scratch { symbols, fields, exceptions, .. } = scratch;
+        let symbols = &mut symbols[at..at + target.len()];
         let mut plain = PlainLoop { encoding: self.encoding, fields, exceptions };
-        plain.run(done, &target[done..], &mut base[done..], &mut symbols[done..]);
+        let done = self.quantize_fast(at, target, base, symbols, &mut plain, sum);
+        plain.run(at + done, &target[done..], &mut base[done..], &mut symbols[done..]);
         sum.update(bytemuck::cast_slice(&base[done..]));
-        sum.value()
     }
 
     /// Does as many entries from the first on as the vector code can; tells how many.
     fn quantize_fast(
         &self,
+        start: usize,
         target: &[E],
         base: &mut [E],
         symbols: &mut [u8],
-        exceptions: &mut Vec<u32>,
+        plain: &mut PlainLoop<'_, E, D>,
         sum: &mut ContentSum,
     ) -> usize {
         let done = target.len() / GROUP * GROUP;
@@ -76,26 +91,25 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         if let (Some(avx2), Some(table)) = (simd::avx2(), &self.encoding.fast_table)
             && done > 0
         {
-            let mut plain = PlainLoop { encoding: self.encoding, fields: &mut Fields::default(), exceptions };
             let (target, base, symbols) = (&target[..done], &mut base[..done], &mut symbols[..done]);
             match table {
                 FastTable::Value(table) => {
                     let (target, base) = (bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base));
                     avx2.quantize_values(table, target, base, symbols, &mut sum.lanes, |at, t, b, s| {
-                        plain.group(at, t, b, s)
+                        plain.group(start + at, t, b, s)
                     });
                 }
                 FastTable::Ordered(table) => {
                     let (target, base) = (bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base));
                     avx2.quantize_ordered(table, target, base, symbols, &mut sum.lanes, |at, t, b, s| {
-                        plain.group(at, t, b, s)
+                        plain.group(start + at, t, b, s)
                     });
                 }
             }
             sum.bytes += (done * size_of::<E>()) as u64;
             return done;
         }
-        let _ = (base, symbols, exceptions, sum, done);
+        let _ = (start, base, symbols, plain, sum, done);
         0
     }
 }

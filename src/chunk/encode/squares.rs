@@ -1,6 +1,8 @@
 //! The error of a record, from sums of squares.
 
 use crate::float::{Arith, Element};
+use crate::simd;
+use std::ops::Range;
 
 /// Sums of squares over finite entries, for the error of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,7 +49,13 @@ impl Lanes {
     }
 }
 
-fn sum_of_squares<E: Element>(target: &[E], other: &[E]) -> f64 {
+/// The sum of squares of target - other.
+pub fn sum_of_squares<E: Element>(target: &[E], other: &[E]) -> f64 {
+    simd::wide(|| sum_in_lanes(target, other))
+}
+
+#[inline(always)]
+fn sum_in_lanes<E: Element>(target: &[E], other: &[E]) -> f64 {
     let difference = |t: E, o: E| t.to_arith().to_f64() - o.to_arith().to_f64();
     let mut lanes = Lanes::default();
     let (targets, rest) = target.as_chunks::<8>();
@@ -71,17 +79,56 @@ pub enum Measured {
 
 const BLOCK: usize = 256;
 
+/// Entries that are quantized in one go, all or none of them measured.
+pub struct Segment {
+    pub entries: Range<usize>,
+    pub measured: bool,
+}
+
 impl Measured {
-    /// The sum of squares of the differences.
-    pub fn squares<E: Element>(self, target: &[E], other: &[E]) -> f64 {
-        let Measured::Sample { chunk } = self else { return sum_of_squares(target, other) };
-        let blocks = target.chunks(BLOCK).zip(other.chunks(BLOCK)).enumerate();
-        let chosen = blocks.filter(|(number, _)| is_sampled(chunk, *number));
-        chosen.map(|(_, (target, other))| sum_of_squares(target, other)).sum()
+    /// A chunk of so many entries in segments. All but the last are whole blocks.
+    pub fn segments(self, entries: usize) -> impl Iterator<Item = Segment> {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let Measured::Sample { chunk } = self else {
+                let all = Segment { entries: start..entries, measured: true };
+                start = entries;
+                return (!all.entries.is_empty()).then_some(all);
+            };
+            let measured = is_sampled(chunk, start / BLOCK);
+            let same = (start..entries).step_by(BLOCK).take_while(|at| is_sampled(chunk, at / BLOCK) == measured);
+            let end = (start + BLOCK * same.count()).min(entries);
+            let segment = Segment { entries: start..end, measured };
+            start = end;
+            (!segment.entries.is_empty()).then_some(segment)
+        })
     }
 }
 
 fn is_sampled(chunk: usize, block: usize) -> bool {
     let hash = ((chunk as u64) << 20 | block as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_the_chunk_in_order() {
+        for entries in [0, 1, 255, 256, 257, 65_536] {
+            for measured in [Measured::All, Measured::Sample { chunk: 3 }] {
+                let mut next = 0;
+                for segment in measured.segments(entries) {
+                    assert_eq!(segment.entries.start, next);
+                    assert!(segment.entries.end == entries || segment.entries.len() % BLOCK == 0);
+                    next = segment.entries.end;
+                }
+                assert_eq!(next, entries);
+            }
+        }
+        let sampled = |chunk| Measured::Sample { chunk }.segments(1 << 16).filter(|s| s.measured).count();
+        let total: usize = (0..64).map(sampled).sum();
+        assert!((128..512).contains(&total), "{total} of 16384 blocks");
+    }
 }

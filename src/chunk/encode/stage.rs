@@ -29,11 +29,11 @@ impl QuantizeStage {
             coding: &Coding::Constant(0),
             from_zero: false,
             exceptions: true,
-            measured: Measured::All,
+            measured: Measured::Sample { chunk: 0 },
         };
         let chunks = target.chunks(1 << 16).zip(base.chunks_mut(1 << 16));
         chunks
-            .map(|(target, base)| with_scratch(|scratch| record.quantize(target, base, scratch)))
+            .map(|(target, base)| with_scratch(|scratch| record.quantize(target, base, scratch).0))
             .fold(0, u64::wrapping_add)
     }
 }

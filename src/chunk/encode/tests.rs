@@ -35,7 +35,7 @@ fn agrees<D: Domain<f32>>(target: &[f32], before: &[f32], promotion: Promotion) 
         exceptions: true,
         measured: Measured::All,
     };
-    let sum = record.quantize(target, &mut base, &mut scratch);
+    let (sum, _) = record.quantize(target, &mut base, &mut scratch);
     let (mut plain_base, mut symbols, mut exceptions) = (before.to_vec(), vec![0; target.len()], Vec::new());
     let mut plain = PlainLoop { encoding: &encoding, fields: &mut Fields::default(), exceptions: &mut exceptions };
     plain.run(0, target, &mut plain_base, &mut symbols);

@@ -4,13 +4,14 @@ mod apply;
 mod classes;
 mod huffman;
 mod lanes;
+mod mask;
 mod ordered;
 mod quantize;
 mod sum;
-mod tokens;
 
 pub use classes::FIELD_BYTES;
 pub use huffman::SYMBOLS;
+pub use mask::MASKED;
 
 /// Proof that the machine has what this module uses: there is no other way to get one than [`Avx2::detect`].
 #[derive(Debug, Clone, Copy)]
@@ -26,4 +27,18 @@ impl Avx2 {
             && is_x86_feature_detected!("popcnt");
         all.then_some(Avx2(()))
     }
+}
+
+impl Avx2 {
+    /// Runs `work`, compiled for AVX2 as far as it is inlined.
+    #[inline(always)]
+    pub fn wide<R>(self, work: impl FnOnce() -> R) -> R {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { wide(work) }
+    }
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn wide<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }

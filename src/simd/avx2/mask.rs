@@ -1,0 +1,135 @@
+//! Non-zero marks: which symbols are not 0; symbols apart into mask bytes and marked symbols, and together again.
+
+use super::Avx2;
+use super::lanes::load_bytes;
+use std::arch::x86_64::*;
+
+/// Symbols that are worked on together.
+pub const MASKED: usize = 64;
+
+/// By mask byte: where its marked entries are, in order.
+static MARKED: [[u8; 8]; 256] = {
+    let mut table = [[0; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut i, mut count) = (0, 0);
+        while i < 8 {
+            if mask >> i & 1 == 1 {
+                table[mask][count] = i as u8;
+                count += 1;
+            }
+            i += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
+/// By mask byte: which of the marked entries each entry is, and 0x80 for those that are not marked.
+static RANKS: [[u8; 8]; 256] = {
+    let mut table = [[0x80; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut i, mut count) = (0, 0);
+        while i < 8 {
+            if mask >> i & 1 == 1 {
+                table[mask][i] = count;
+                count += 1;
+            }
+            i += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
+impl Avx2 {
+    /// Which of 64 symbols are not 0.
+    #[inline(always)]
+    pub fn mask64(self, block: &[u8; 64]) -> u64 {
+        // SAFETY: `self` proves that the machine has AVX2.
+        unsafe { mask64(block) }
+    }
+
+    /// The mask bytes of whole groups of [`MASKED`] symbols, and the symbols that are not 0, less one, of which it tells the
+    /// number. `marked` has as many bytes as there are symbols, and 8 more.
+    pub fn split_marks(self, symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+        // SAFETY: `self` proves that the machine has AVX2.
+        unsafe { split_marks(symbols, masks, marked) }
+    }
+
+    /// How many bits are set.
+    pub fn count_marks(self, masks: &[u8]) -> usize {
+        // SAFETY: `self` proves that the machine has POPCNT.
+        unsafe { count_marks(masks) }
+    }
+
+    /// The symbols of whole mask bytes: the next of `marked`, plus one, where there is a mark, else 0. `marked` has a byte for each
+    /// mark, and 8 more. Tells how many marks there were.
+    pub fn place_marked(self, masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
+        // SAFETY: `self` proves that the machine has AVX2.
+        unsafe { place_marked(masks, marked, symbols) }
+    }
+}
+
+/// Which of 64 symbols are not 0.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mask64(block: &[u8; 64]) -> u64 {
+    let (halves, _) = block.as_chunks::<32>();
+    let zero = _mm256_setzero_si256();
+    let zeros = |half: &[u8; 32]| _mm256_movemask_epi8(_mm256_cmpeq_epi8(load_bytes(half), zero)) as u32;
+    !(u64::from(zeros(&halves[0])) | u64::from(zeros(&halves[1])) << 32)
+}
+
+#[target_feature(enable = "avx2,popcnt")]
+fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+    let (groups, _) = symbols.as_chunks::<MASKED>();
+    assert!(marked.len() >= MASKED * groups.len() + 8);
+    let one = _mm_set1_epi8(1);
+    let mut count = 0;
+    for (group, masks) in groups.iter().zip(masks.as_chunks_mut::<8>().0) {
+        *masks = mask64(group).to_le_bytes();
+        let (eights, _) = group.as_chunks::<8>();
+        for (eight, &mask) in eights.iter().zip(masks.iter()) {
+            let below = _mm_sub_epi8(load8(eight), one);
+            let packed = _mm_shuffle_epi8(below, load8(&MARKED[usize::from(mask)]));
+            // SAFETY: every group of 8 before this one has added at most 8 to `count`: the 8 bytes end within `marked`, as
+            // asserted.
+            unsafe { _mm_storel_epi64(marked.as_mut_ptr().add(count).cast(), packed) };
+            count += mask.count_ones() as usize;
+        }
+    }
+    count
+}
+
+#[target_feature(enable = "popcnt")]
+fn count_marks(masks: &[u8]) -> usize {
+    let (words, rest) = masks.as_chunks::<8>();
+    let count: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
+    (count + rest.iter().map(|mask| mask.count_ones()).sum::<u32>()) as usize
+}
+
+#[target_feature(enable = "avx2,popcnt")]
+fn place_marked(masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
+    let one = _mm_set1_epi8(1);
+    let last = marked.len().saturating_sub(8);
+    let mut next = 0;
+    for (&mask, eight) in masks.iter().zip(symbols.as_chunks_mut::<8>().0) {
+        assert!(next <= last);
+        // SAFETY: the 8 bytes from `next` on are in `marked`, as asserted.
+        let units = unsafe { _mm_loadl_epi64(marked.as_ptr().add(next).cast()) };
+        let placed = _mm_shuffle_epi8(_mm_add_epi8(units, one), load8(&RANKS[usize::from(mask)]));
+        // SAFETY: the array has the 8 bytes that are written.
+        unsafe { _mm_storel_epi64(eight.as_mut_ptr().cast(), placed) };
+        next += mask.count_ones() as usize;
+    }
+    next
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load8(from: &[u8; 8]) -> __m128i {
+    // SAFETY: the array has the 8 bytes that are read.
+    unsafe { _mm_loadl_epi64(from.as_ptr().cast()) }
+}
