@@ -8,7 +8,9 @@ value; read_array(data, base) decodes one array frame. It needs Python 3.10 and 
 is met. A dtype that NumPy lacks comes out as unsigned integers of the same size (void bytes where there are none of
 that size); State.dtypes tells the dtype name of every tensor. Bad input raises FormatError.
 """
+
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -75,7 +77,7 @@ class Cursor:
     def take(self, n):
         need(n <= self.left(), "the data ends early")
         self.pos += n
-        return self.data[self.pos - n:self.pos]
+        return self.data[self.pos - n : self.pos]
 
     def uint(self, n):
         return int.from_bytes(self.take(n), "little")
@@ -111,6 +113,7 @@ class Cursor:
 def unzstd(data, size):
     """The `size` bytes that exactly one zstd frame holds."""
     import zstandard
+
     try:
         claimed = zstandard.get_frame_parameters(data).content_size
         need(claimed in (size, zstandard.CONTENTSIZE_UNKNOWN), "a zstd frame of another size")
@@ -143,7 +146,7 @@ def crc64(data, lane=1024):
     table, skip = crc_tables(lane)
     crc, size = MASK64, len(data) // lane * lane
     for begin in range(0, size, lane << 14):
-        lanes = np.frombuffer(data[begin:min(size, begin + (lane << 14))], U8).reshape(-1, lane)
+        lanes = np.frombuffer(data[begin : min(size, begin + (lane << 14))], U8).reshape(-1, lane)
         for value in crc_steps(table, np.zeros(len(lanes), U64), np.ascontiguousarray(lanes.T)).tolist():
             for k in range(8):
                 value ^= skip[k][crc >> 8 * k & 255]
@@ -161,11 +164,11 @@ def b3_compress(cv, words, counters, lengths, flags):
     """BLAKE3's compression of a row of blocks at once: cv is 8 x blocks, words 16 x blocks."""
     a, b, c = cv[:4], cv[4:], np.repeat(B3_IV[:4, None], cv.shape[1], 1)
     d = np.stack(np.broadcast_arrays(counters, counters >> 32, lengths, flags)).astype(U32)
-    for turn in range(14):                                      # columns, diagonals, columns ..
+    for turn in range(14):  # columns, diagonals, columns ..
         slant = turn & 1
         b, c, d = np.roll(b, -slant, 0), np.roll(c, -2 * slant, 0), np.roll(d, -3 * slant, 0)
         for part, right, left in ((0, 16, 12), (1, 8, 7)):
-            a = a + b + words[8 * slant + part:8 * slant + 8:2]
+            a = a + b + words[8 * slant + part : 8 * slant + 8 : 2]
             d = (d ^ a) >> U32(right) | (d ^ a) << U32(32 - right)
             c = c + d
             b = (b ^ c) >> U32(left) | (b ^ c) << U32(32 - left)
@@ -180,7 +183,7 @@ def digest(data):
     words = np.frombuffer(bytes(data).ljust(count * 1024, b"\0"), "<u4").astype(U32).reshape(count, 16, 16)
     number, cv = np.arange(count), np.repeat(B3_IV[:, None], count, 1)
     for j in range(min(16, max(1, -(-len(data) // 64)))):
-        size = np.minimum(1024, len(data) - 1024 * number) - 64 * j     # what is left in each chunk
+        size = np.minimum(1024, len(data) - 1024 * number) - 64 * j  # what is left in each chunk
         last = size <= 64
         after = b3_compress(cv, words[:, j].T, number, np.clip(size, 0, 64), (j == 0) + last * (2 + 8 * (count == 1)))
         cv = np.where((size > 0) | (j == 0), after, cv)
@@ -205,10 +208,10 @@ def content_sum(data):
     """The content sum of a chunk's decoded bytes: blocks of 16 rows of 8 words are summed, then folded in order."""
     rows = -(-len(data) // 64)
     words = np.zeros((-(-rows // 16), 16, 8), "<u8")
-    words.reshape(-1).view(U8)[:len(data)] = data
+    words.reshape(-1).view(U8)[: len(data)] = data
     x = words ^ sum_keys()
     products = (x & U64(0xFFFFFFFF)) * (x >> U64(32))
-    products.reshape(-1, 8)[rows:] = 0                          # rows that only fill up the last block
+    products.reshape(-1, 8)[rows:] = 0  # rows that only fill up the last block
     acc = np.zeros(8, U64)
     for i, block in enumerate(products.sum(1) + words[:, :, np.arange(8) ^ 1].sum(1)):
         acc = acc + block
@@ -222,11 +225,28 @@ def content_sum(data):
 
 
 # MessagePack: first byte -> family, size of the number or length that follows, the least that needs this form
-FORMS = {0xC4: ("bin", 1, 0), 0xC5: ("bin", 2, 2**8), 0xC6: ("bin", 4, 2**16), 0xC7: ("ext", 1, 0),
-         0xC8: ("ext", 2, 2**8), 0xC9: ("ext", 4, 2**16), 0xCC: ("uint", 1, 2**7), 0xCD: ("uint", 2, 2**8),
-         0xCE: ("uint", 4, 2**16), 0xCF: ("uint", 8, 2**32), 0xD0: ("int", 1, 2**5), 0xD1: ("int", 2, 2**7),
-         0xD2: ("int", 4, 2**15), 0xD3: ("int", 8, 2**31), 0xD9: ("str", 1, 2**5), 0xDA: ("str", 2, 2**8),
-         0xDB: ("str", 4, 2**16), 0xDC: ("array", 2, 2**4), 0xDD: ("array", 4, 2**16), 0xCB: ("float", 0, 0)}
+FORMS = {
+    0xC4: ("bin", 1, 0),
+    0xC5: ("bin", 2, 2**8),
+    0xC6: ("bin", 4, 2**16),
+    0xC7: ("ext", 1, 0),
+    0xC8: ("ext", 2, 2**8),
+    0xC9: ("ext", 4, 2**16),
+    0xCC: ("uint", 1, 2**7),
+    0xCD: ("uint", 2, 2**8),
+    0xCE: ("uint", 4, 2**16),
+    0xCF: ("uint", 8, 2**32),
+    0xD0: ("int", 1, 2**5),
+    0xD1: ("int", 2, 2**7),
+    0xD2: ("int", 4, 2**15),
+    0xD3: ("int", 8, 2**31),
+    0xD9: ("str", 1, 2**5),
+    0xDA: ("str", 2, 2**8),
+    0xDB: ("str", 4, 2**16),
+    0xDC: ("array", 2, 2**4),
+    0xDD: ("array", 4, 2**16),
+    0xCB: ("float", 0, 0),
+}
 
 
 def unpack(data):
@@ -268,8 +288,10 @@ def unpack_extension(code, data):
     """Large integers, complex numbers, text with lone surrogates, NumPy scalars."""
     if code == 1:
         value = int.from_bytes(data, "little", signed=True)
-        need(not -2**63 <= value < 2**64 and len(data) == (value ^ value >> len(data) * 8).bit_length() // 8 + 1,
-             "an integer in the wrong form")
+        need(
+            not -(2**63) <= value < 2**64 and len(data) == (value ^ value >> len(data) * 8).bit_length() // 8 + 1,
+            "an integer in the wrong form",
+        )
         return value
     if code == 2:
         return complex(*struct.unpack("<2d", data))
@@ -278,7 +300,7 @@ def unpack_extension(code, data):
         need(re.search("[\ud800-\udfff]", text), "text in the wrong form")
         return text
     need(code == 4 and data, f"unknown MessagePack extension {code}")
-    dtype = find_dtype(str(data[1:1 + data[0]], "utf-8"))
+    dtype = find_dtype(str(data[1 : 1 + data[0]], "utf-8"))
     need(len(data) == 1 + data[0] + dtype.size, "a NumPy scalar of the wrong size")
     return np.ndarray((), dtype.numpy, data, 1 + data[0])[()]
 
@@ -287,16 +309,44 @@ def unpack_extension(code, data):
 
 # kind: f16, bf16, f32, f64 or "" for bytes; width: bytes of an element; per: elements of an entry; numpy: comes out
 Dtype = namedtuple("Dtype", "name size kind width per numpy")
-FLOATS = {"float16": ("f16", 2, 1), "bfloat16": ("bf16", 2, 1), "float32": ("f32", 4, 1), "float64": ("f64", 8, 1),
-          "complex32": ("f16", 2, 2), "complex64": ("f32", 4, 2), "complex128": ("f64", 8, 2)}
-NATIVE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
-SIZES = {1: "bool int8 uint8 float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz "
-            "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4 "
-            "float4_e2m1fn_x2 int3 int5 int6 int7 uint3 uint5 uint6 uint7 bits8 bits1x8 bits2x4 bits4x2",
-         2: "int16 uint16 bits16", 4: "int32 uint32 bcomplex32", 8: "int64 uint64"}
+FLOATS = {
+    "float16": ("f16", 2, 1),
+    "bfloat16": ("bf16", 2, 1),
+    "float32": ("f32", 4, 1),
+    "float64": ("f64", 8, 1),
+    "complex32": ("f16", 2, 2),
+    "complex64": ("f32", 4, 2),
+    "complex128": ("f64", 8, 2),
+}
+NATIVE = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+SIZES = {
+    1: "bool int8 uint8 float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz "
+    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4 "
+    "float4_e2m1fn_x2 int3 int5 int6 int7 uint3 uint5 uint6 uint7 bits8 bits1x8 bits2x4 bits4x2",
+    2: "int16 uint16 bits16",
+    4: "int32 uint32 bcomplex32",
+    8: "int64 uint64",
+}
 PLAIN = {name: size for size, names in SIZES.items() for name in names.split()}
-STRINGS = re.compile(r"(?:<U|\|S)(0|[1-9][0-9]{0,9})|<(?:f(12|16)|c(24|32))|"
-                     r"<[Mm]8(?:\[(?:[2-9]|[1-9][0-9]+)?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
+STRINGS = re.compile(
+    r"(?:<U|\|S)(0|[1-9][0-9]{0,9})|<(?:f(12|16)|c(24|32))|"
+    r"<[Mm]8(?:\[(?:[2-9]|[1-9][0-9]+)?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+)
 
 
 @lru_cache(4096)
@@ -311,10 +361,8 @@ def find_dtype(name):
     need(size < 2**31, f"dtype {name!r} is too large")
     numpy = np.dtype(f"<u{size}" if size in (1, 2, 4, 8) else f"V{size}")
     if name in NATIVE or match:
-        try:
+        with contextlib.suppress(TypeError):  # a long double of another machine
             numpy = np.dtype(name).newbyteorder("<")
-        except TypeError:
-            pass                                                # a long double of another machine
     if not kind:
         width, per = (size, 1) if size <= 255 else (1, size)
     return Dtype(name, size, kind, width, per, numpy)
@@ -329,8 +377,11 @@ class Tensor:
         self.whole, self.offset = self.shape, (0,) * len(self.shape)
         if len(node) == 7:
             self.whole, self.offset = self.sizes(node[5]), self.sizes(node[6])
-            need(len(self.whole) == len(self.offset) == len(self.shape)
-                 and all(o + s <= w for o, s, w in zip(self.offset, self.shape, self.whole)), "a wrong global shape")
+            need(
+                len(self.whole) == len(self.offset) == len(self.shape)
+                and all(o + s <= w for o, s, w in zip(self.offset, self.shape, self.whole)),
+                "a wrong global shape",
+            )
         self.count = math.prod(self.shape) * self.dtype.per if self.dtype.size else 0
         self.key = path, self.dtype.name, self.shape, self.whole, self.offset
 
@@ -370,8 +421,13 @@ class Schema:
 
     def next_node(self):
         node = next(self.nodes, None)
-        need(isinstance(node, list) and len(node) > 1 and type(node[1]) is int
-             and len(node) in NODE_SIZES.get(node[1], ()), "schema: a node is missing or wrong")
+        need(
+            isinstance(node, list)
+            and len(node) > 1
+            and type(node[1]) is int
+            and len(node) in NODE_SIZES.get(node[1], ()),
+            "schema: a node is missing or wrong",
+        )
         return node
 
     def place(self, node, path, weight, depth):
@@ -393,7 +449,7 @@ class Schema:
 
     def children(self, node, prefix, weight, depth):
         tag, count, seen = node[1], node[2], set()
-        total = count + (tag == 4 and node[3] == 1)             # an ordered dict may have an attribute as well
+        total = count + (tag == 4 and node[3] == 1)  # an ordered dict may have an attribute as well
         self.cost += weight * total
         need(self.cost <= 2**30, "schema: key paths are too long")
         if tag == 3:
@@ -403,7 +459,7 @@ class Schema:
             child = self.next_node()
             key = child[0]
             if tag in (0, 4, 5, 6) and i < count:
-                need(isinstance(key, str) or type(key) is int and -2**63 <= key < 2**64, "schema: a wrong key")
+                need(isinstance(key, str) or (type(key) is int and -(2**63) <= key < 2**64), "schema: a wrong key")
             else:
                 need(key is None and (tag != 7 or child[1] == 16), "schema: a key too many, or a wrong child")
                 key = node[4][i] if tag == 3 else i
@@ -421,18 +477,31 @@ class Schema:
 # element type: bits, mantissa bits, type of arithmetic (section 8)
 ELEMENT = {"f16": (16, 10, "<f4"), "bf16": (16, 7, "<f4"), "f32": (32, 23, "<f4"), "f64": (64, 52, "<f8")}
 LOSSY = {2: (0, 1, 2), 3: (0, 1, 2), 4: (0, 1, 2)}
-BASES = {"full": {kind: (0,) for kind in (1, 2, 3, 4, 5, 7)},       # which bases a kind may have
-         "delta": {0: (1,), 1: (0,), **LOSSY, 5: (0, 1), 6: (1, 2), 7: (0, 1)},
-         "residual": {0: (3,), 1: (0,), 5: (0, 3), 6: (3,), 7: (0, 3)},
-         "frame": {0: (1,), 2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (1,), 7: (0, 1)}}
-FORMULAS = {1: (1, 2), 2: (2, 3), 3: (1, 3)}                    # predicted bases: siblings, coefficients
+BASES = {
+    "full": dict.fromkeys((1, 2, 3, 4, 5, 7), (0,)),  # which bases a kind may have
+    "delta": {0: (1,), 1: (0,), **LOSSY, 5: (0, 1), 6: (1, 2), 7: (0, 1)},
+    "residual": {0: (3,), 1: (0,), 5: (0, 3), 6: (3,), 7: (0, 3)},
+    "frame": {0: (1,), 2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (1,), 7: (0, 1)},
+}
+FORMULAS = {1: (1, 2), 2: (2, 3), 3: (1, 3)}  # predicted bases: siblings, coefficients
 
 
 def read_record(cur, tensor, total, mode):
     """One of `total` record headers of a snapshot; `mode` is one of BASES."""
     head = cur.uint(1)
-    rec = SimpleNamespace(tensor=tensor, kind=head & 15, base=head >> 4 & 3, exceptions=head >> 7, log=16, beside=[],
-                          formula=0, coding=0, r=0, index=[], spans=[])
+    rec = SimpleNamespace(
+        tensor=tensor,
+        kind=head & 15,
+        base=head >> 4 & 3,
+        exceptions=head >> 7,
+        log=16,
+        beside=[],
+        formula=0,
+        coding=0,
+        r=0,
+        index=[],
+        spans=[],
+    )
     need(rec.base in BASES[mode].get(rec.kind, ()), f"a record of kind {rec.kind}, base {rec.base} in a {mode} record")
     need(not rec.exceptions or rec.kind in (2, 3, 4), "exceptions flag with a kind that has none")
     need(rec.kind in (0, 1, 7) or tensor.dtype.kind, "a record for floats of a tensor of bytes")
@@ -462,7 +531,7 @@ def read_coded(cur, rec):
     rec.coding, (_, _, arithmetic) = cur.uint(1), ELEMENT[rec.tensor.dtype.kind]
     if rec.kind < 5:
         rec.coding, rec.r = rec.coding & 7, rec.coding >> 3
-        cur.uint(2)                                             # the error is for information
+        cur.uint(2)  # the error is for information
     need(rec.coding <= 4 and rec.r <= 23, "an unknown coding, or too many refinement bits")
     size = int(arithmetic[2])
     if rec.base == 2:
@@ -477,7 +546,7 @@ def read_coded(cur, rec):
     elif rec.kind == 2 and not rec.r:
         rec.steps = np.frombuffer(cur.take(size * rec.K), arithmetic)
         need(np.isfinite(rec.steps).all() and rec.steps.all(), "a representative is zero or not finite")
-    else:                                                       # exponents, or zigzag: magnitudes and signs
+    else:  # exponents, or zigzag: magnitudes and signs
         read = [cur.varint(66 if not rec.r else 64) for _ in range(rec.K)]
         rec.signs = np.array([v & 1 for v in read], U64)
         rec.steps = np.array([v >> 1 if rec.r else min(v + 1 >> 1, MASK64) for v in read], U64)
@@ -512,9 +581,9 @@ def nibbles(cur, n):
 
 def packed_lengths(cur, first, count):
     """Code lengths of tokens: the first few in four bits, the others against the length `first` places before."""
-    bits, used, lengths = int.from_bytes(cur.data[cur.pos:cur.pos + 256], "little"), 0, []
+    bits, used, lengths = int.from_bytes(cur.data[cur.pos : cur.pos + 256], "little"), 0, []
     for i in range(count):
-        ones = 3 if i < first else next((k for k in range(3) if not bits >> used + k & 1), 3)   # 0, 10, 110 or 111
+        ones = 3 if i < first else next((k for k in range(3) if not bits >> used + k & 1), 3)  # 0, 10, 110 or 111
         used += 0 if i < first else min(3, ones + 1)
         lengths.append(bits >> used & 15 if ones == 3 else lengths[i - first] + (0, 1, -1)[ones])
         used += 4 * (ones == 3)
@@ -526,12 +595,14 @@ def packed_lengths(cur, first, count):
 def huffman_table(lengths):
     """Symbol and length for every 11 bits that may follow in a stream (earliest bit lowest)."""
     used = sorted((n, symbol) for symbol, n in enumerate(lengths) if n)
-    need(len(used) > 1 and 0 < used[0][0] and used[-1][0] <= 11 and sum(2048 >> n for n, _ in used) == 2048,
-         "a Huffman code is not complete")
+    need(
+        len(used) > 1 and used[0][0] > 0 and used[-1][0] <= 11 and sum(2048 >> n for n, _ in used) == 2048,
+        "a Huffman code is not complete",
+    )
     symbols, sizes, code = np.zeros(2048, U8), np.zeros(2048, np.int32), 0
     for n, symbol in used:
-        first = int(f"{code:011b}"[::-1], 2)                    # code is followed by zeros up to 11 bits
-        symbols[first::1 << n], sizes[first::1 << n] = symbol, n
+        first = int(f"{code:011b}"[::-1], 2)  # code is followed by zeros up to 11 bits
+        symbols[first :: 1 << n], sizes[first :: 1 << n] = symbol, n
         code += 2048 >> n
     return symbols, sizes
 
@@ -558,7 +629,7 @@ def huffman(data, n, symbols, sizes):
     window = raw[:-2] | raw[1:-1] << U32(8) | raw[2:] << U32(16)
     window = (window[:, None] >> np.arange(8, dtype=U32) & U32(2047)).ravel()
     after = np.minimum(np.arange(len(window), dtype=np.int32) + sizes[window], bits + 1)
-    after[bits:] = bits + 1                                     # past the end, and there to stay
+    after[bits:] = bits + 1  # past the end, and there to stay
     jumps = [after]
     while len(jumps) < 5 and n >> len(jumps) + 4:
         jumps.append(jumps[-1][jumps[-1]])
@@ -581,7 +652,7 @@ def bit_fields(cur, widths):
     data = cur.take(total + 7 >> 3)
     need(not total & 7 or data[-1] >> (total & 7) == 0, "padding that is not zero")
     raw = np.frombuffer(bytes(data) + bytes(9), U8)
-    words = np.ndarray(len(data) + 1, "<u8", raw, strides=(1,))     # the 64 bits that start at each byte
+    words = np.ndarray(len(data) + 1, "<u8", raw, strides=(1,))  # the 64 bits that start at each byte
     start, shift = ends - widths >> 3, (ends - widths & 7).astype(U64)
     high = raw[start + 8].astype(U64) << U64(1) << (U64(63) - shift)
     mask = (U64(MASK64) >> (64 - np.maximum(widths, 1)).astype(U64)) * (widths > 0)
@@ -658,11 +729,11 @@ def round_to(x, kind):
     else:
         y = x.astype("<f4")
         near = y.view("<u4").astype(U64)
-        if source == "f64":             # round to odd in float32 first, which makes the second rounding right
+        if source == "f64":  # round to odd in float32 first, which makes the second rounding right
             near -= np.abs(y.astype("<f8")) > np.abs(x)
             near |= y.astype("<f8") != x
         out = near + U64(0x7FFF) + (near >> U64(16) & U64(1)) >> U64(16)
-    quiet = U64((1 << 16 - mantissa) - 1 << mantissa - 1)       # exponent field and the highest mantissa bit
+    quiet = U64((1 << 16 - mantissa) - 1 << mantissa - 1)  # exponent field and the highest mantissa bit
     nan = bits >> U64(size - 1) << U64(15) | quiet | bits >> U64(there - mantissa) & U64((1 << mantissa) - 1)
     return np.where(np.isnan(x), nan, out)
 
@@ -770,7 +841,7 @@ def decode_link(rec, source, data):
     else:
         data = data.copy()
     for k, (_, expected) in enumerate(rec.index):
-        part = data[k * mine.width << rec.log:(k + 1) * mine.width << rec.log]
+        part = data[k * mine.width << rec.log : (k + 1) * mine.width << rec.log]
         need(content_sum(part) == expected, f"{rec.tensor.path}: chunk {k} does not have its content sum")
     return data
 
@@ -782,12 +853,12 @@ def decode_record(rec, payload, base):
     for k, (entry, at) in enumerate(zip(rec.index, rec.spans)):
         if entry is None:
             continue
-        part = out[k * width << rec.log:(k + 1) * width << rec.log]
+        part = out[k * width << rec.log : (k + 1) * width << rec.log]
         need(at is not None, f"{rec.tensor.path}: chunk {k} is not in the file")
-        data = payload[at:at + entry[0]]
+        data = payload[at : at + entry[0]]
         if rec.kind < 7:
             part[:] = decode_chunk(rec, data, elements_of(part, rec), len(part) // width).astype(f"<u{width}").view(U8)
-        else:                                                   # stored or one zstd frame, perhaps transposed
+        else:  # stored or one zstd frame, perhaps transposed
             need(len(data) <= len(part), "a chunk is longer than its content")
             raw = np.frombuffer(data if len(data) == len(part) else unzstd(data, len(part)), U8)
             part[:] = raw.reshape(rec.planes, -1).T.ravel() if rec.planes else raw
@@ -802,8 +873,20 @@ def elements_of(data, rec):
 
 # ---- Sections 2, 3, 11 and 12: files
 
-META = {"sequence": None, "step": None, "parent": None, "schema": None, "created": None, "values": None, "changes": [],
-        "rewound": [], "policy": None, "marks": 0, "part": None, "extra": []}
+META = {
+    "sequence": None,
+    "step": None,
+    "parent": None,
+    "schema": None,
+    "created": None,
+    "values": None,
+    "changes": [],
+    "rewound": [],
+    "policy": None,
+    "marks": 0,
+    "part": None,
+    "extra": [],
+}
 
 
 def read_meta(data):
@@ -811,10 +894,17 @@ def read_meta(data):
     fields = unpack(data)
     need(isinstance(fields, list) and 5 <= len(fields) <= len(META), "meta: wrong number of fields")
     meta = SimpleNamespace(**{**META, **dict(zip(META, fields))})
-    need(all(isinstance(x, bytes) and len(x) == 16 for x in [meta.schema] + [meta.parent] * (meta.parent is not None))
-         and all(map(is_uint, (meta.sequence, 2 * meta.step, meta.created, meta.marks))), "meta: a wrong id or number")
-    need(all(x is None or isinstance(x, list) for x in (meta.values, meta.policy, meta.part))
-         and isinstance(meta.changes, list) and isinstance(meta.rewound, list), "meta: an array expected")
+    need(
+        all(isinstance(x, bytes) and len(x) == 16 for x in [meta.schema] + [meta.parent] * (meta.parent is not None))
+        and all(map(is_uint, (meta.sequence, 2 * meta.step, meta.created, meta.marks))),
+        "meta: a wrong id or number",
+    )
+    need(
+        all(x is None or isinstance(x, list) for x in (meta.values, meta.policy, meta.part))
+        and isinstance(meta.changes, list)
+        and isinstance(meta.rewound, list),
+        "meta: an array expected",
+    )
     need(all(isinstance(pair, list) and len(pair) == 2 for pair in meta.rewound), "meta: ranges")
     places, ranges = meta.changes[::2], [number for pair in meta.rewound for number in pair]
     meta.rewound = ranges
@@ -839,8 +929,11 @@ class File:
             self.size, self.crc = size - 40 - length, int.from_bytes(foot[:8], "little")
             stream.seek(max(16, size - 24 - length))
             meta = stream.read(length) if self.size >= 0 else b""
-            need(self.size >= 0 and foot[12:16] == b"PTZ\n" and crc64(head + meta + foot[:16]) == crc,
-                 "no valid footer: damaged, or never finished", Incomplete)
+            need(
+                self.size >= 0 and foot[12:16] == b"PTZ\n" and crc64(head + meta + foot[:16]) == crc,
+                "no valid footer: damaged, or never finished",
+                Incomplete,
+            )
             self.kind, self.features = head[9], int.from_bytes(head[12:], "little")
             need(head[8] == 1, f"format version {head[8]} is unknown to this reader")
             need(not self.features >> 3, f"features {self.features:#x} need a reader of revision {head[10]}")
@@ -851,7 +944,7 @@ class File:
         """The snapshots of the file: each with file, meta, headers, schema, hidden, absent and id."""
         count = cur.varint()
         many = self.kind == 1 and self.features & 1
-        need(count == 1 or many and 1 < count <= cur.left(), "a wrong number of snapshots")
+        need(count == 1 or (many and 1 < count <= cur.left()), "a wrong number of snapshots")
         for _ in range(count):
             flags, raw, headers = cur.varint(), cur.blob(), cur.blob()
             need(flags < 8 and (self.kind != 2 or not flags & 1), "unknown flags of a snapshot")
@@ -861,7 +954,7 @@ class File:
             entry.schema = cur.blob() if flags & 1 else None
             need(entry.schema is None or digest(b"ckptz schema 1\0" + entry.schema) == meta.schema, "a wrong schema")
             entry.absent = set(cur.rising(cur.varint())) if flags & 4 else set()
-            need(self.kind != 2 or meta.parent and meta.values is None, "a wrong residual")
+            need(self.kind != 2 or (meta.parent and meta.values is None), "a wrong residual")
             self.entries.append(entry)
         cur.end()
         numbers = [entry.meta.sequence for entry in self.entries]
@@ -937,7 +1030,7 @@ class Layer:
                 self.wanted.add(i)
                 rec, beside, *_ = self.records[i]
                 todo += beside
-                below += [self.base(n) for n in [i] * (rec.base > 0) + beside[:rec.formula == 3]]
+                below += [self.base(n) for n in [i] * (rec.base > 0) + beside[: rec.formula == 3]]
         return below
 
     def decode(self, payload):
@@ -946,7 +1039,7 @@ class Layer:
         for i in sorted(self.wanted):
             self.decode_one(i, payload, ())
         if self.before:
-            self.before.data = None                             # no longer needed
+            self.before.data = None  # no longer needed
 
     def decode_one(self, i, payload, outer):
         """Decode record i once, after those it needs beside it (`outer`: the records that need this one)."""
@@ -965,10 +1058,12 @@ class Layer:
                 return
             if rec.base == 2:
                 like = [self.records[n][0].tensor for n in beside]
-                need(all((t.dtype.kind, t.count) == (rec.tensor.dtype.kind, rec.tensor.count) for t in like),
-                     "a predicted base from tensors of another size or type")
+                need(
+                    all((t.dtype.kind, t.count) == (rec.tensor.dtype.kind, rec.tensor.count) for t in like),
+                    "a predicted base from tensors of another size or type",
+                )
                 data = [base, *(self.data[n] for n in beside)]
-                data += [self.before.data[self.base(n)] for n in beside[:rec.formula == 3]]
+                data += [self.before.data[self.base(n)] for n in beside[: rec.formula == 3]]
                 bits = predicted_base(rec, *(elements_of(x, rec) for x in data))
                 base = bits.astype(f"<u{rec.tensor.dtype.width}").view(U8)
             self.data[i] = decode_record(rec, payload(file) if any(rec.index) else b"", base) if rec.kind else base
@@ -982,7 +1077,7 @@ class Store:
         self.snapshots, self.residuals, self.parts, self.schemas = {}, {}, {}, {}
         single = not os.path.isdir(directory)
         for name in [""] if single else sorted(os.listdir(directory)):
-            if single or name.endswith(".ckptz") and not name.startswith(".tmp-"):
+            if single or (name.endswith(".ckptz") and not name.startswith(".tmp-")):
                 try:
                     file = File(directory if single else os.path.join(directory, name))
                 except Incomplete as error:
@@ -998,7 +1093,7 @@ class Store:
             if entry.schema is not None:
                 self.schemas[entry.meta.schema] = entry.schema
             key = entry.meta.parent if file.kind == 2 else entry.id
-            other = table.setdefault(key, entry)                # of two copies, the one that can do more
+            other = table.setdefault(key, entry)  # of two copies, the one that can do more
             if (entry.hidden, len(entry.absent)) < (other.hidden, len(other.absent)):
                 table[key] = entry
 
@@ -1033,7 +1128,7 @@ class Store:
         """The snapshots on the newest one's line that can be restored, in order of sequence."""
         every = sorted(self.snapshots.values(), key=lambda entry: entry.meta.sequence)
         rewound, good, line = every[-1].meta.rewound if every else [], set(), []
-        for entry in every:                                     # a parent comes before its children
+        for entry in every:  # a parent comes before its children
             try:
                 ok = entry.meta.parent is None or entry.meta.parent in good
                 ok = ok and bool(self.pieces(entry))
@@ -1165,7 +1260,7 @@ def write_npz(path, state):
     with zipfile.ZipFile(path, "w") as archive:
         for key, value in {**state, "~dtypes": json.dumps(foreign)}.items():
             array = np.asarray(value)
-            if array.dtype == object or isinstance(value, (str, bytes)) and key != "~dtypes":
+            if array.dtype == object or (isinstance(value, (str, bytes)) and key != "~dtypes"):
                 array = np.array(ascii(value))
             name = key.replace("/", "|").encode("utf-8", "backslashreplace").decode()
             with archive.open(name + ".npy", "w", force_zip64=True) as stream:

@@ -12,6 +12,7 @@ import ckptz
 import numpy as np
 import pytest
 from ckptz import codec
+from ckptz.dtypes import numpy_dtype
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -33,8 +34,9 @@ def base_of(frame: Path, content: bytes, shape: Any) -> np.ndarray[Any, Any] | N
     """The base as an array of the record's dtype."""
     if not content:
         return None
-    dtype = codec.numpy_dtype(frame.suffixes[-2][1:])
-    return np.frombuffer(content, dtype).reshape(shape).copy()
+    dtype = numpy_dtype(frame.suffixes[-2][1:])
+    values: np.ndarray[Any, Any] = np.frombuffer(content, dtype).reshape(shape).copy()
+    return values
 
 
 def test_there_are_golden_frames() -> None:

@@ -33,20 +33,20 @@ def main() -> None:
 
 def spec(**dials: Any) -> codec.Spec:
     """A lossy spec with the given dials turned."""
-    plain: dict[str, Any] = dict(
-        levels=3,
-        bits=None,
-        non_negative_levels=2,
-        domain="auto",
-        representative="mean",
-        refinement=0,
-        base="auto",
-        coding="auto",
-        exact_fallback=False,
-        least_elements=0,
-        links=False,
-        chunk_log2=16,
-    )
+    plain: dict[str, Any] = {
+        "levels": 3,
+        "bits": None,
+        "non_negative_levels": 2,
+        "domain": "auto",
+        "representative": "mean",
+        "refinement": 0,
+        "base": "auto",
+        "coding": "auto",
+        "exact_fallback": False,
+        "least_elements": 0,
+        "links": False,
+        "chunk_log2": 16,
+    }
     return codec.Spec.lossy(**(plain | dials))
 
 
@@ -77,7 +77,13 @@ def arrays(folder: Path, rng: np.random.Generator) -> None:
         odd[[3, 70, 900]] = [np.nan, -np.inf, np.inf]
         record(folder, "exceptions", odd, base, spec(chunk_log2=9))
         record(folder, "classes", target, None, exact)
-        record(folder, "classes-zeros", np.where(np.arange(1100) % 9, 0, odd).astype(odd.dtype), None, small)
+        record(
+            folder,
+            "classes-zeros",
+            np.where(np.arange(1100) % 9, 0, odd).astype(odd.dtype),
+            None,
+            small,
+        )
         record(folder, "difference", target, base, exact)
         near = base.copy()
         near[400:420] = target[400:420]
@@ -85,8 +91,12 @@ def arrays(folder: Path, rng: np.random.Generator) -> None:
         record(folder, "same", base, base, exact)
     record(folder, "bytes", np.arange(3000, dtype=np.int64) * 7, None, exact)
     record(folder, "bytes-stored", rng.integers(0, 256, 700, np.uint8), None, exact)
-    record(folder, "bytes-chunks", rng.integers(0, 4, 300, np.uint16), np.zeros(300, np.uint16), small)
-    record(folder, "constant", np.full(500, 1.5, np.float32), np.full(500, 1.25, np.float32), spec())
+    record(
+        folder, "bytes-chunks", rng.integers(0, 4, 300, np.uint16), np.zeros(300, np.uint16), small
+    )
+    record(
+        folder, "constant", np.full(500, 1.5, np.float32), np.full(500, 1.25, np.float32), spec()
+    )
     record(folder, "empty", np.zeros((0, 5), np.float32), None, exact)
     record(folder, "scalar", np.array(2.5, np.float32), None, exact)
 
@@ -119,7 +129,9 @@ def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> 
     parts = [header, payload, b"" if base is None else np.asarray(base).tobytes(), expected]
     lengths = b"".join(len(part).to_bytes(4, "little") for part in parts)
     Path(f"{stem}.parts").write_bytes(lengths + b"".join(parts))
-    decoded = codec.decode(Path(f"{stem}.frame").read_bytes(), None if base is None else np.array(base))
+    decoded = codec.decode(
+        Path(f"{stem}.frame").read_bytes(), None if base is None else np.array(base)
+    )
     assert decoded.tobytes() == expected, name
 
 
@@ -130,8 +142,21 @@ def single(top: Path, rng: np.random.Generator) -> None:
     tied = rng.normal(size=5)
     dtypes = {
         name: np.frombuffer(rng.bytes(64), name).copy()
-        for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-        "complex64 complex128".split()  # noqa: SIM905
+        for name in [
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "float16",
+            "float32",
+            "float64",
+            "complex64",
+            "complex128",
+        ]
     }
     more = {
         name: np.frombuffer(rng.bytes(16), getattr(ml_dtypes, name)).copy()
@@ -139,12 +164,54 @@ def single(top: Path, rng: np.random.Generator) -> None:
     }
     state = {
         "model": ordered,
-        "dtypes": {**dtypes, **more, "bool": np.array([True, False]), "text": np.array(["a", "\u00e9\U0001f600"])},
-        "shapes": [np.zeros((0, 5), "f4"), np.zeros((0,), "i4"), np.array(3.5), np.zeros((2, 0, 3), "u1")],
-        "plain": (None, True, False, 0, -1, 2**63, -(2**70), 1.5, -0.0, float("inf"), "x", "\ud800", b"\x00", 1 + 2j),
+        "dtypes": {
+            **dtypes,
+            **more,
+            "bool": np.array([True, False]),
+            "text": np.array(["a", "\u00e9\U0001f600"]),
+        },
+        "shapes": [
+            np.zeros((0, 5), "f4"),
+            np.zeros((0,), "i4"),
+            np.array(3.5),
+            np.zeros((2, 0, 3), "u1"),
+        ],
+        "plain": (
+            None,
+            True,
+            False,
+            0,
+            -1,
+            2**63,
+            -(2**70),
+            1.5,
+            -0.0,
+            float("inf"),
+            "x",
+            "\ud800",
+            b"\x00",
+            1 + 2j,
+        ),
         "scalars": [np.float32(2.5), np.int8(-3), np.bool_(True)],
-        "containers": [{}, [], (), OrderedDict(), Counter(a=2), defaultdict(list, k=[1]), Point(1, "y")],
-        "keys": {0: "int", "0": "text", "": 1, "/": 2, "~": 3, "a.b": 4, "\n\x00": 5, "__metadata__": 6},
+        "containers": [
+            {},
+            [],
+            (),
+            OrderedDict(),
+            Counter(a=2),
+            defaultdict(list, k=[1]),
+            Point(1, "y"),
+        ],
+        "keys": {
+            0: "int",
+            "0": "text",
+            "": 1,
+            "/": 2,
+            "~": 3,
+            "a.b": 4,
+            "\n\x00": 5,
+            "__metadata__": 6,
+        },
         "tied": [tied, tied],
     }
     ckptz.save_file(state, top / "one.ckptz")
