@@ -152,8 +152,8 @@ def encode(
     target: any array that a state may hold. base: C-contiguous, writable, of the same dtype and
     shape, updated in place; None codes exactly. rule: a rule, a policy or its name. out: a
     writable buffer that is filled and of which the used part is returned as a memoryview, instead
-    of new bytes. Raises `ValueError` where base or out do not fit, `UnsupportedTypeError` for a
-    dtype that is not stored.
+    of new bytes. Raises `ValueError` where base or out do not fit (where out is too small the
+    content of base is then lost), `UnsupportedTypeError` for a dtype that is not stored.
     """
     target = contiguous(np.asarray(target))
     name = dtype_name(target.dtype)
@@ -170,8 +170,7 @@ def encode(
     encoder = SnapshotEncoder(
         [as_bytes(target)], bases, [element], [spec], False, default_threads(threads)
     )
-    room = _room(target.nbytes, out)
-    length = _fill(encoder, room, len(_MAGIC), given=out is not None)
+    room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
     meta = msgspec.msgpack.encode([name, list(target.shape), encoder.finish()[0]])
     end = length + len(meta) + _END.size
     if end > room.size:
@@ -196,17 +195,20 @@ def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
     return room
 
 
-def _fill(encoder: SnapshotEncoder, room: Bytes, length: int, *, given: bool) -> int:
+def _fill(encoder: SnapshotEncoder, room: Bytes, *, given: bool) -> tuple[Bytes, int]:
+    """Fill the room after the magic; return it, or a larger one, and where the payload ends."""
+    length = len(_MAGIC)
     while True:
-        written = encoder.fill(room[length:]) if length < room.size else 0
-        length += written
+        if length >= room.size:
+            if given and (length > room.size or encoder.fill(np.empty(1, np.uint8))):
+                raise ValueError("out is too small")
+            if given:
+                return room, length
+            room = np.concatenate([room, np.empty_like(room)])
+        written = encoder.fill(room[length:])
         if written == 0:
-            break
-    if length == room.size:
-        spill = np.empty(1, np.uint8)
-        if encoder.fill(spill):
-            raise ValueError(f"{'out' if given else 'the buffer'} is too small")
-    return length
+            return room, length
+        length += written
 
 
 def _check_base(base: object, dtype: np.dtype[Any], shape: tuple[int, ...], verb: str) -> None:
@@ -243,7 +245,7 @@ def decode(
         if base is None and described["needs_base"]:
             raise ValueError("decode: this array was coded against a base, which must be given")
         if base is None:
-            base = np.empty(shape, dtype)
+            base = np.ndarray(shape, dtype)  # `np.empty` takes the size 0 of a text for 1
         _check_base(base, dtype, shape, "decode")
         _core.decode_record(header, element, payload, as_bytes(base), default_threads(threads))
     except RecordError as error:

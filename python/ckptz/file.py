@@ -7,14 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
 from .errors import ChecksumError, FormatError
 from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
+from .storage import Listed
 
-__all__ = ["RESIDUAL", "SNAPSHOT", "FileReader", "FileWriter", "Stored"]
+__all__ = [
+    "RESIDUAL",
+    "RESIDUAL_SUFFIX",
+    "SNAPSHOT",
+    "SUFFIX",
+    "Entry",
+    "FileReader",
+    "FileWriter",
+    "Stored",
+    "file_name",
+]
 
 Bytes = NDArray[np.uint8]
 
@@ -25,6 +37,8 @@ REVISION = 0
 KNOWN_FEATURES = 0
 
 SNAPSHOT, RESIDUAL = 1, 2
+SUFFIX = ".ckptz"
+RESIDUAL_SUFFIX = ".residual.ckptz"
 
 _HEADER = struct.Struct("<8sBBBBI")
 _FOOTER = struct.Struct("<QI4sQ")
@@ -56,6 +70,51 @@ class Stored:
     headers: bytes
     schema: bytes | None
     """The schema blob, where this file holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A snapshot (or residual) in a file of the store. Light: one of each is kept in memory."""
+
+    listed: Listed
+    kind: int
+    id: bytes
+    """Identity of the snapshot."""
+    meta: Meta
+    """What is known of it, but for the plain values."""
+    payload_bytes: int
+    holds_schema: bool
+
+    @classmethod
+    def of(cls, listed: Listed, file: FileReader) -> Entry:
+        """Return the entry of a file that has been read."""
+        stored = file.stored
+        meta = msgspec.structs.replace(stored.meta, values=None, changes=[])
+        has_schema = stored.schema is not None
+        return cls(listed, file.kind, stored.id, meta, file.payload_bytes, has_schema)
+
+    def check(self, file: FileReader) -> Stored:
+        """Return what its file holds. Raises `FormatError` if that is something else by now."""
+        if file.stored.id == self.id:
+            return file.stored
+        error = FormatError(f"{file.path}: the file has been replaced since the store was read")
+        error.snapshot = self.id
+        raise error
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return self.listed.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of its file."""
+        return self.listed.size
+
+
+def file_name(step: int, identity: bytes, residual: bool = False) -> str:
+    """Return the name under which a snapshot is written."""
+    return f"{step:010d}-{identity[:8].hex()}{RESIDUAL_SUFFIX if residual else SUFFIX}"
 
 
 class FileWriter:
@@ -109,7 +168,7 @@ class FileReader:
         self.kind = self._read_header()
         metadata, at = self._read_metadata()
         try:
-            self.snapshots = _parse_metadata(memoryview(metadata))
+            self.stored = _parse_metadata(memoryview(metadata))
         except FormatError as error:
             raise self._error(at, str(error)) from error
         self.payload_bytes = at - PAYLOAD_AT
@@ -172,7 +231,7 @@ class FileReader:
             raise self._error(PAYLOAD_AT, "the payload does not match its checksum", ChecksumError)
 
 
-def _parse_metadata(data: memoryview) -> list[Stored]:
+def _parse_metadata(data: memoryview) -> Stored:
     count, at = unpack_varint(data, 0)
     if count != 1:
         raise FormatError(f"metadata: {count} snapshots in a file that does not say so")
@@ -186,4 +245,4 @@ def _parse_metadata(data: memoryview) -> list[Stored]:
         schema, at = unpack_blob(data, at)
     if at != len(data):
         raise FormatError("metadata: bytes are left over")
-    return [Stored(identify(raw, headers), Meta.decode(raw), headers, schema)]
+    return Stored(identify(raw, headers), Meta.decode(raw), headers, schema)

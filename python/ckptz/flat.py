@@ -1,19 +1,45 @@
-"""A flat dict of some leaves of a snapshot: what `restore(keys=...)` gives."""
+"""What a restore gives: the whole state, a flat dict of some leaves, or a template's structure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from . import state
 from .keypath import glob
 from .restore import OpenChain
+from .template import Template
 
-__all__ = ["Keys", "flat_state"]
+__all__ = ["Keys", "read_as"]
 
 Keys = str | Sequence[str]
 
 
-def flat_state(
+def read_as(
+    keys: Keys | None,
+    like: object,
+    cast: bool,
+    as_numpy: bool,
+    types: Sequence[type],
+    progress: Callable[[int], None] | None = None,
+) -> Callable[[OpenChain], Any]:
+    """Return how to read a snapshot that is open. Raises `ValueError`, `UnsupportedTypeError`."""
+    if like is not None:
+        if keys is not None:
+            raise ValueError("like and keys do not go together")
+        template = Template(like, cast=cast)
+        return lambda chain: template.fill(chain, as_numpy, progress)
+    if keys is not None:
+        return lambda chain: _flat_state(chain, keys, as_numpy, progress)
+
+    def whole(chain: OpenChain) -> object:
+        arrays, values = chain.arrays(progress=progress), chain.plain_values()
+        return state.unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
+
+    return whole
+
+
+def _flat_state(
     chain: OpenChain,
     keys: Keys,
     as_numpy: bool,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Literal
 
 from . import codec
@@ -18,15 +19,14 @@ from .errors import (
     StepOrderError,
     warn,
 )
-from .flat import Keys, flat_state
+from .flat import Keys, read_as
 from .policy import Policy, Rule
 from .reader import SnapshotReader
 from .snapshot import LARGEST_STEP
-from .state import flatten, unflatten
+from .state import flatten
 from .stats import SnapshotStats, snapshot_stats
 from .storage import LocalStorage
 from .store import Entry, Store
-from .template import Template
 from .verify import VerifyReport, verify_store
 from .view import Snapshot
 from .writer import SnapshotWriter
@@ -70,7 +70,6 @@ class CheckpointManager:
         self._readonly = readonly
         self._closed = False
         self._saving = threading.RLock()
-        self._busy = False
         if readonly and not self._store.storage.exists():
             raise FileNotFoundError(f"{path}: there is no store to read")
         self._store.refresh()
@@ -113,13 +112,12 @@ class CheckpointManager:
         with self._saving:
             self._check_writable()
             number = self._check_step(step)
-            self._busy = True
+            flat = flatten(state)
             try:
                 self._begin_writing()
                 after = self._predecessor(number, overwrite)
-                self._writer.write(number, flatten(state), after, self._threads, progress)
+                self._writer.write(number, flat, after, self._threads, progress)
             finally:
-                self._busy = False
                 if self._closed:
                     self._let_go()
 
@@ -128,9 +126,21 @@ class CheckpointManager:
             raise ValueError("this manager is closed")
         if self._readonly:
             raise ValueError("this manager is read-only")
-        if self._busy:
-            # The lock is this thread's own: a signal handler, or the progress callback.
+        if self._saves_above(sys._getframe(1)):
             raise CkptzError("a save of this thread is still under way")
+
+    def _saves_above(self, frame: FrameType) -> bool:
+        """Whether a caller of this frame is a save of this manager.
+
+        The lock is the thread's own, so a signal handler or the progress callback gets past it.
+        A flag might stay behind when an interrupt comes at the wrong moment.
+        """
+        above = frame.f_back
+        while above is not None:
+            if above.f_code is _SAVE and above.f_locals.get("self") is self:
+                return True
+            above = above.f_back
+        return False
 
     @staticmethod
     def _check_step(step: Any) -> int:
@@ -152,7 +162,7 @@ class CheckpointManager:
             storage.lock()
             storage.remove_unfinished()
         storage.remove_own_unfinished()
-        self._store.refresh()
+        self._store.refresh(alone=True)
 
     def _predecessor(self, step: int, overwrite: bool) -> Entry | None:
         """Check a step against the line; return the snapshot that the line goes on from."""
@@ -200,18 +210,11 @@ class CheckpointManager:
         Raises `MissingSnapshotError` for a step or keys that are not there, or `FormatError`
         naming file, tensor and offset.
         """
-        template = None if like is None else Template(like, cast=cast)
-        if template is not None and keys is not None:
-            raise ValueError("restore: like and keys do not go together")
+        read = read_as(keys, like, cast, as_numpy, types, progress)
 
         def use(entry: Entry, look_again: bool) -> Any:
             with self._reader.open(entry, look_again, residual) as chain:
-                if keys is not None:
-                    return flat_state(chain, keys, as_numpy, progress)
-                if template is not None:
-                    return template.fill(chain, as_numpy, progress)
-                arrays, values = chain.arrays(progress=progress), chain.plain_values()
-                return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
+                return read(chain)
 
         entry, state = self._reader.use(self._wanted(step), self._writer.tip, use)
         if keys is not None and not state:
@@ -239,8 +242,8 @@ class CheckpointManager:
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""
-        entry = self._reader.find(self._wanted(step), self._writer.tip)
-        return snapshot_stats(self._store, entry)
+        use = lambda entry, _: snapshot_stats(self._store, entry)  # noqa: E731
+        return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
 
     def verify(self, *, progress: Progress | None = None) -> VerifyReport:
         """Check every byte and every decoded chunk of every snapshot against its checksum.
@@ -257,7 +260,7 @@ class CheckpointManager:
         """Let go of the store; further calls do nothing."""
         with self._saving:
             self._closed = True
-            if not self._busy:
+            if not self._saves_above(sys._getframe()):
                 self._let_go()
 
     def _let_go(self) -> None:
@@ -280,3 +283,6 @@ class CheckpointManager:
 
     def __repr__(self) -> str:
         return f"CheckpointManager({self.path!r}, steps={self.all_steps()})"
+
+
+_SAVE = CheckpointManager.save.__code__

@@ -15,7 +15,7 @@ from . import codec
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
 from .file import PAYLOAD_AT, FileReader
-from .layers import MOST_FILES, Selection, number_tensors, open_layer, shape_of, whole
+from .layers import MOST_FILES, Selection, new_array, number_tensors, open_layer, shape_of, whole
 from .schema import Schema, decode_values
 from .snapshot import resolve_values
 from .storage import LocalStorage, is_shortage
@@ -69,12 +69,12 @@ class OpenChain:
         self._storage = storage
         self._threads = threads
         self._files = contextlib.ExitStack()
-        self._layers = list(chain)
+        self.layers = list(chain)
         self._nodes, self._members = number_tensors(chain, schema_of)
         self._closed = False
         try:
-            self.values = _resolve(storage, chain, self.schema)
             self._readers = [self._reader(layer) for layer in chain]
+            self.values = self._resolved()
             self._plan = self._open_residual(residual, strict, look_again)
         except BaseException:
             self._files.close()
@@ -123,10 +123,12 @@ class OpenChain:
             look_again=look_again,
         )
 
-    @property
-    def length(self) -> int:
-        """How many snapshots there are in the chain."""
-        return len(self._layers)
+    def _resolved(self) -> list[Any]:
+        metas = [reader.stored.meta for reader in self._readers]
+        try:
+            return resolve_values(metas, self.schema.value_count)
+        except FormatError as error:
+            raise self._about(self.entry, str(error)) from error
 
     def plain_values(self) -> list[object]:
         """Return the plain values in schema order. Raises `FormatError`."""
@@ -142,10 +144,10 @@ class OpenChain:
 
     def _planned(self, residual: Entry | None) -> _Plan:
         """Read the record headers of all layers, with or without a residual."""
-        layers, members = self._layers, self._members
+        layers, members = self.layers, self._members
         if residual is not None:
             layers, members = [*layers, residual], [*members, members[-1]]
-        headers = [layer.stored.headers for layer in layers]
+        headers = [reader.stored.headers for reader in self._readers[: len(layers)]]
         with self._named(layers, None):
             shapes = [shape_of(node) for node in self._nodes]
             chain = codec.Chain(shapes, list(zip(headers, members, strict=True)))
@@ -159,7 +161,7 @@ class OpenChain:
         return _Plan(layers, chain)
 
     def _reader(self, layer: Entry) -> FileReader:
-        briefly = len(self._layers) > MOST_FILES
+        briefly = len(self.layers) > MOST_FILES
         return open_layer(self._storage, layer, self._files, briefly=briefly)
 
     def _leave_residual(self, error: Exception) -> None:
@@ -255,7 +257,7 @@ class OpenChain:
         """Return tensors of the schema (all of them) in fresh memory."""
         nodes = self.schema.tensors
         chosen = range(len(nodes)) if tensors is None else tensors
-        arrays = [np.empty(nodes[t].shape, numpy_dtype(nodes[t].dtype)) for t in chosen]
+        arrays = [new_array(nodes[t].shape, numpy_dtype(nodes[t].dtype)) for t in chosen]
         pairs = zip(chosen, arrays, strict=True)
         self.read([whole(t, nodes[t], codec.as_bytes(array)) for t, array in pairs], progress)
         return arrays
@@ -275,10 +277,3 @@ class OpenChain:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _resolve(storage: LocalStorage, chain: Sequence[Entry], schema: Schema) -> list[Any]:
-    try:
-        return resolve_values([layer.meta for layer in chain], schema.value_count)
-    except FormatError as error:
-        raise FormatError(f"{storage / chain[-1].name}: {error}") from error

@@ -12,15 +12,14 @@ from . import codec
 from .encode import encode_tensors
 from .errors import FormatError, MissingSnapshotError
 from .file import SNAPSHOT, FileReader, FileWriter
-from .flat import Keys, flat_state
+from .flat import Keys, read_as
 from .messagepack import encode_values
 from .restore import OpenChain
 from .schema import Schema
 from .snapshot import Meta, schema_digest
-from .state import flatten, unflatten
+from .state import flatten
 from .storage import Listed, LocalStorage, replace_file
 from .store import Entry
-from .template import Template
 from .view import Snapshot
 
 __all__ = ["load_file", "safe_open", "save_file"]
@@ -72,17 +71,10 @@ def load_file(
 
     Raises `FormatError`, which names file, tensor and offset, or `OSError`.
     """
-    template = None if like is None else Template(like, cast=cast)
-    if template is not None and keys is not None:
-        raise ValueError("load_file: like and keys do not go together")
+    read = read_as(keys, like, cast, as_numpy, types)
     with _open(path, threads) as chain:
-        if template is not None:
-            return template.fill(chain, as_numpy)
-        if keys is None:
-            arrays, values = chain.arrays(), chain.plain_values()
-            return unflatten(chain.schema, arrays, values, as_numpy=as_numpy, types=types)
-        state = flat_state(chain, keys, as_numpy)
-    if not state:
+        state = read(chain)
+    if keys is not None and not state:
         raise MissingSnapshotError(f"{path}: no key path matches {keys!r}")
     return state
 
@@ -99,7 +91,7 @@ def _open(path: str | os.PathLike[str], threads: int | None) -> OpenChain:
     storage = LocalStorage(place.parent)
     with storage.open(place.name) as source:
         file = FileReader(source)
-    stored = file.snapshots[0]
+    stored = file.stored
     if file.kind != SNAPSHOT or not stored.meta.full or stored.schema is None:
         raise FormatError(
             f"{path}: needs other files of its store; open the store with CheckpointManager"
@@ -111,5 +103,5 @@ def _open(path: str | os.PathLike[str], threads: int | None) -> OpenChain:
         schema = Schema.parse(blob)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-    entry = Entry(Listed(place.name, file.size, 0, 0), file.kind, stored, file.payload_bytes)
+    entry = Entry.of(Listed(place.name, file.size, 0, 0), file)
     return OpenChain(storage, [entry], lambda _: schema, threads=codec.default_threads(threads))

@@ -82,7 +82,8 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
     tensors: dict[str, TensorStats] = {}
     nodes = schema.tensors
     try:
-        described = codec.describe(entry.stored.headers, [shape_of(node) for node in nodes])
+        shapes = [shape_of(node) for node in nodes]
+        described = codec.describe(store.stored(entry).headers, shapes)
     except codec.RecordError as error:
         raise FormatError(f"{store.storage / entry.name}: {error.args[0]}") from None
     for node, record in zip(nodes, described, strict=True):

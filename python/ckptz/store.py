@@ -7,54 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from .errors import FormatError, MissingSnapshotError, warn
-from .file import RESIDUAL, FileReader, Stored
+from .file import RESIDUAL, RESIDUAL_SUFFIX, SUFFIX, Entry, FileReader, Stored, file_name
 from .policy import Policy
 from .schema import Schema
-from .snapshot import Meta, schema_digest
+from .snapshot import schema_digest
 from .storage import Listed, LocalStorage, is_shortage
 
-__all__ = ["Entry", "Store"]
+__all__ = ["SUFFIX", "Entry", "Store", "file_name"]
 
-SUFFIX = ".ckptz"
-RESIDUAL_SUFFIX = ".residual.ckptz"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A snapshot (or residual) in a file of the store."""
-
-    listed: Listed
-    kind: int
-    stored: Stored
-    payload_bytes: int
-
-    @property
-    def id(self) -> bytes:
-        """Identity of the snapshot."""
-        return self.stored.id
-
-    @property
-    def meta(self) -> Meta:
-        """What is known of it."""
-        return self.stored.meta
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        return self.listed.name
-
-    @property
-    def size(self) -> int:
-        """Bytes of its file."""
-        return self.listed.size
-
-
-def file_name(step: int, identity: bytes, residual: bool = False) -> str:
-    """Return the name under which a snapshot is written."""
-    return f"{step:010d}-{identity[:8].hex()}{RESIDUAL_SUFFIX if residual else SUFFIX}"
+# Listings until two are equal, at most.
+_TRIES = 10
 
 
 class Store:
@@ -68,24 +32,45 @@ class Store:
         self.residuals: dict[bytes, Entry] = {}
         self.problems: dict[str, str] = {}
         self._files: dict[Listed, Entry | None] = {}
+        self._unreadable: set[Listed] = set()
         self._damaged: dict[Listed, str] = {}
         self._schemas: dict[bytes, Schema] = {}
         self._refreshing = threading.RLock()
 
-    def refresh(self) -> None:
-        """Read what has been added, and forget what is gone. Warns of files that are no use."""
+    def refresh(self, *, alone: bool = False) -> None:
+        """Read what has been added, and forget what is gone. Warns of files that are no use.
+
+        alone: nobody changes the directory meanwhile, for its writer is the caller.
+        """
         with self._refreshing:
-            problems: dict[str, str] = {}
-            files: dict[Listed, Entry | None] = {}
-            for listed in self.storage.names():
-                if listed.name.endswith(SUFFIX):
-                    self._load(listed, files, problems)
-            found = [text for name, text in problems.items() if self.problems.get(name) != text]
-            self._files, self.problems = files, problems
-            self._damaged = {one: text for one, text in self._damaged.items() if one in files}
-            self._index()
+            before = self.problems
+            listed = self._listed()
+            for _ in range(_TRIES):
+                self._read(listed)
+                # A listing is not of one moment: it may lack a residual that has been deleted, and
+                # the newer snapshot that came before. A second one that is equal has both.
+                again = listed if alone else self._listed()
+                if again == listed:
+                    break
+                listed = again
+            found = [text for name, text in self.problems.items() if before.get(name) != text]
         for text in found:
             warn(f"skipped: {text}")
+
+    def _listed(self) -> list[Listed]:
+        return [one for one in self.storage.names() if one.name.endswith(SUFFIX)]
+
+    def _read(self, listed: list[Listed]) -> None:
+        problems: dict[str, str] = {}
+        files: dict[Listed, Entry | None] = {}
+        for one in listed:
+            self._load(one, files, problems)
+        self._files, self.problems = files, problems
+        self._unreadable = {
+            one for one in listed if one.name in problems and not one.name.endswith(RESIDUAL_SUFFIX)
+        }
+        self._damaged = {one: text for one, text in self._damaged.items() if one in files}
+        self._index()
 
     def _load(
         self, listed: Listed, files: dict[Listed, Entry | None], problems: dict[str, str]
@@ -98,7 +83,7 @@ class Store:
         try:
             with self.storage.open(listed.name) as source:
                 file = FileReader(source)
-            files[listed] = Entry(listed, file.kind, file.snapshots[0], file.payload_bytes)
+            files[listed] = Entry.of(listed, file)
         except FileNotFoundError:
             return
         except FormatError as error:
@@ -125,15 +110,34 @@ class Store:
                 ids[name] = entry
         self.entries, self.residuals = snapshots, residuals
 
-    def mark_damaged(self, entry: Entry, error: Exception | None = None) -> None:
+    def mark_damaged(self, entry: Entry, error: Exception | None = None) -> bool:
         """Remember that an entry, or the ancestor that the error names, cannot be restored.
 
-        As long as its file stays as it is.
+        As long as its file stays as it is. Returns whether that is news.
         """
         culprit = self.entries.get(getattr(error, "snapshot", None) or b"", entry)
         with self._refreshing:
+            if culprit.listed in self._damaged:
+                return False
             self._damaged = {**self._damaged, culprit.listed: str(error or "")}
             self._index()
+        return True
+
+    def residual_names(self, kept: bytes) -> list[str]:
+        """Return the names of all residuals but those of one snapshot, copies included.
+
+        A damaged one does not say whose it is, but where the name tells it is believed.
+        """
+        found = [
+            entry.name
+            for entry in self._files.values()
+            if entry is not None and entry.kind == RESIDUAL and entry.meta.parent != kept
+        ]
+        owners = [entry for entry in self.entries.values() if entry.id != kept]
+        if self.problems:
+            names = {file_name(entry.meta.step, entry.id, residual=True) for entry in owners}
+            found += names.intersection(self.problems)
+        return found
 
     def reason(self, step: int) -> str:
         """Return what is known to be wrong with files of a step, as text to go on with."""
@@ -148,9 +152,14 @@ class Store:
 
     @property
     def last_sequence(self) -> int:
-        """Highest sequence number in the store; -1 if it is empty."""
-        found = (entry.meta.sequence for entry in self.entries.values())
-        return max(found, default=-1)
+        """Highest sequence number in the store; -1 if it is empty.
+
+        A file that cannot be read may have the next one, if it is as new as the newest that can.
+        """
+        entries = self.entries.values()
+        newest = max((entry.listed.changed for entry in entries), default=0)
+        hidden = sum(listed.changed >= newest for listed in self._unreadable)
+        return max((entry.meta.sequence for entry in entries), default=-1) + hidden
 
     def newest(self) -> Entry | None:
         """Return the snapshot that was committed last."""
@@ -227,6 +236,11 @@ class Store:
             )
         return chain[::-1]
 
+    def stored(self, entry: Entry) -> Stored:
+        """Read all that is known of a snapshot. Raises `FormatError` or `OSError`."""
+        with self.storage.open(entry.name) as source:
+            return entry.check(FileReader(source))
+
     def schema(self, entry: Entry, chain: Iterable[Entry] = ()) -> Schema:
         """Return the schema of an entry, which it or an earlier one of its chain holds."""
         name = entry.meta.schema
@@ -234,9 +248,8 @@ class Store:
         if known is not None:
             return known
         for holder in (entry, *chain, *self.entries.values()):
-            blob = holder.stored.schema
-            if blob is not None and holder.meta.schema == name:
-                self._schemas[name] = self._parse(holder, blob)
+            if holder.holds_schema and holder.meta.schema == name:
+                self._schemas[name] = self._parse(holder, self.stored(holder).schema or b"")
                 return self._schemas[name]
         raise MissingSnapshotError(
             f"{self.storage / entry.name}: no file of the store holds its schema {name.hex()}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .errors import FormatError, MissingSnapshotError
 from .file import RESIDUAL, FileReader
 from .restore import OpenChain
+from .storage import Listed
 from .store import Entry, Store
 
 __all__ = ["Problem", "VerifyReport", "verify_store"]
@@ -52,11 +53,11 @@ def verify_store(store: Store, threads: int, progress: Progress | None = None) -
     for entry in sorted(store.entries.values(), key=lambda e: e.meta.sequence, reverse=True):
         if entry.id not in good:
             good |= _check_chain(store, entry, threads, report, progress)
-    report.snapshots = len(good - bad)
+    report.snapshots = len(good)
     report.steps = [
         step
         for step, generations in store.steps().items()
-        if not bad.intersection(layer.id for layer in store.chain(generations[0]))
+        if not bad.intersection(layer.listed for layer in store.chain(generations[0]))
     ]
     for parent, residual in store.residuals.items():
         owner = store.entries.get(parent)
@@ -65,8 +66,8 @@ def verify_store(store: Store, threads: int, progress: Progress | None = None) -
     return report
 
 
-def _check_payloads(store: Store, report: VerifyReport, progress: Progress | None) -> set[bytes]:
-    """Read all payloads; return the ids of those that do not match their checksum."""
+def _check_payloads(store: Store, report: VerifyReport, progress: Progress | None) -> set[Listed]:
+    """Read all payloads; return the files that do not match their checksum."""
     bad = set()
     files = {e.name: e for e in [*store.entries.values(), *store.residuals.values()]}
     for name, entry in sorted(files.items()):
@@ -76,7 +77,7 @@ def _check_payloads(store: Store, report: VerifyReport, progress: Progress | Non
         except (FormatError, OSError) as error:
             if _gone(entry, error):
                 continue
-            bad.add(entry.id)
+            bad.add(entry.listed)
             report.problems.append(Problem(name, str(error), entry.meta.step))
         if progress is not None:
             progress(entry.payload_bytes)

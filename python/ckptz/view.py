@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from . import codec, state
 from .dtypes import numpy_dtype
 from .errors import MissingSnapshotError
-from .layers import Selection, nbytes_of, shape_of
+from .layers import Selection, nbytes_of, new_array, shape_of
 from .restore import OpenChain
 from .schema import TensorNode
 
@@ -67,7 +67,7 @@ class TensorView:
     def _rows(self, start: int, stop: int) -> NDArray[Any]:
         """Read rows, start <= stop, as an array of their own."""
         rest = self.shape[1:]
-        array: NDArray[Any] = np.empty((stop - start, *rest), self.dtype)
+        array = new_array((stop - start, *rest), self.dtype)
         total = shape_of(self._node)[1]
         per_row = total // self.shape[0] if self.shape[0] else 0
         out = codec.as_bytes(array)
@@ -104,7 +104,9 @@ class TensorView:
 
     def _leaf(self, array: Any) -> Any:
         if not isinstance(array, np.ndarray):
-            array = np.asarray(array, self.dtype)
+            entry = new_array((), self.dtype)
+            entry[()] = array
+            array = entry
         return state.tensor(self._node, state.contiguous(array), as_numpy=self._as_numpy)
 
     def __array__(

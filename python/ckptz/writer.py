@@ -83,10 +83,10 @@ class SnapshotWriter:
         """
         schema = self._schema_of(flat)
         specs = self._specs_of(schema)
-        old = self._base_at(after, threads)
+        old, previous = self._base_at(after, threads)
         values = encode_values(flat.values)
-        base = None if old is None or 0 < self._full_every <= old.length else old
-        meta = self._meta(step, schema, values, base, old)
+        base = None if old is None or 0 < self._full_every <= len(old.files) else old
+        meta = self._meta(step, schema, values, base, previous)
         if base is not None:
             # A delta takes the base ahead of the store.
             self._base = None
@@ -98,13 +98,19 @@ class SnapshotWriter:
         self._base = next_base(flat.arrays, schema, values, entry, old, base)
         return entry
 
-    def _base_at(self, after: Entry | None, threads: int) -> Base | None:
-        """Return the base after a snapshot, or after an older one if that turns out damaged."""
-        if self._base is None or after is None or self._base.entry.id != after.id:
-            self._base = None
-            if after is not None:
-                self._base = rebuild(self.store, after, threads)
-        return self._base
+    def _base_at(self, after: Entry | None, threads: int) -> tuple[Base | None, Entry | None]:
+        """Return the base after a snapshot, or an older one if that is damaged, and which."""
+        base, self._base = self._base, None
+        if after is None:
+            return None, None
+        # If a file has been touched since, the snapshot may be damaged.
+        files = [layer.listed for layer in self.store.chain(after)]
+        if base is not None and base.files == files:
+            self._base = base
+            return base, after
+        base = None  # whose memory is needed
+        self._base, previous = rebuild(self.store, after, threads)
+        return self._base, previous
 
     def _schema_of(self, flat: FlatState) -> Schema:
         if self._schema is None or self._schema.raw != flat.schema:
@@ -124,14 +130,20 @@ class SnapshotWriter:
             specs.append(codec.spec_for(rule, path, node.dtype, node.shape))
             matched.add(-1 if number is None else number)
         for number, rule in enumerate(self.policy.rules):
-            if number not in matched:
+            # A rule for all the rest may find nothing left, and is no typing error.
+            if number not in matched and rule.pattern != "*" and schema.tensors:
                 self._warned.add(number)
                 warn(f"the rule {rule.pattern!r} matches no tensor")
         self._specs = specs
         return specs
 
     def _meta(
-        self, step: int, schema: Schema, packed: list[object], base: Base | None, old: Base | None
+        self,
+        step: int,
+        schema: Schema,
+        packed: list[object],
+        base: Base | None,
+        previous: Entry | None,
     ) -> Meta:
         name = schema_digest(schema.raw)
         same = base is not None and base.entry.meta.schema == name
@@ -139,9 +151,8 @@ class SnapshotWriter:
         last = self.store.last_sequence
         if last >= LARGEST_SEQUENCE:
             raise FormatError(f"{self.store.storage}: its sequence numbers are used up")
-        previous = None if old is None else old.entry.meta
-        ranges = [] if previous is None else list(previous.rewound)
-        ranges.append((0 if previous is None else previous.sequence + 1, last))
+        ranges = [] if previous is None else list(previous.meta.rewound)
+        ranges.append((0 if previous is None else previous.meta.sequence + 1, last))
         recorded = base is not None and self._records_policy(base.entry)
         return Meta(
             sequence=last + 1,
@@ -182,7 +193,7 @@ class SnapshotWriter:
                     undo.callback(storage.remove, name)
                     writer.rename(name)
                     storage.sync()
-            self.store.refresh()
+            self.store.refresh(alone=True)
             entry = self.store.entries.get(found)
             if entry is None:
                 text = os.strerror(errno.EIO)
@@ -230,19 +241,12 @@ class SnapshotWriter:
         file.finish(own.encode(), encoded.headers, None)
 
     def _delete_old_residuals(self, kept: bytes) -> None:
-        old = [residual.name for parent, residual in self.store.residuals.items() if parent != kept]
-        # Damaged ones do not say whose they are, but where the name tells it is believed.
-        names = {
-            file_name(entry.meta.step, entry.id, residual=True)
-            for entry in self.store.entries.values()
-            if entry.id != kept
-        }
-        old += names.intersection(self.store.problems) if self.store.problems else ()
+        old = self.store.residual_names(kept)
         for name in old:
             with contextlib.suppress(OSError):
                 self.store.storage.remove(name)
         if old:
-            self.store.refresh()
+            self.store.refresh(alone=True)
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ckptz
+import evolving
 import numpy as np
 import pytest
 import stores
@@ -18,9 +19,9 @@ from trees import assert_same
 pytestmark = pytest.mark.filterwarnings("ignore:.*matches no tensor:ckptz.CkptzWarning")
 
 # Each entry: changes before a save, whether to reopen, threads of the writer, of the reader.
-Saves = list[tuple[list[stores.Change], bool, int, int]]
+Saves = list[tuple[list[evolving.Change], bool, int, int]]
 SAVES = st.lists(
-    st.tuples(stores.changes(), st.booleans(), st.integers(1, 2), st.integers(1, 2)),
+    st.tuples(evolving.changes(), st.booleans(), st.integers(1, 2), st.integers(1, 2)),
     min_size=1,
     max_size=6,
 )
@@ -28,7 +29,11 @@ SAVES = st.lists(
 
 @stores.examples(60)
 @given(
-    SAVES, stores.policies(), st.sampled_from(["latest", "none"]), st.integers(0, 4), st.booleans()
+    SAVES,
+    evolving.policies(),
+    st.sampled_from(["latest", "none"]),
+    st.integers(0, 4),
+    st.booleans(),
 )
 def test_base_is_what_a_reader_restores(
     saves: Saves, policy: Any, exact: Any, full_every: int, flush: bool
@@ -41,13 +46,13 @@ def test_base_is_what_a_reader_restores(
 def check_run(
     path: Path, saves: Saves, policy: Any, exact: Any, full_every: int, flush: bool
 ) -> None:
-    tree = stores.beginning(len(saves))
+    tree = evolving.beginning(len(saves))
     bases: list[list[bytes]] = []
     manager = None
     for step, (changes, reopen, threads, reader_threads) in enumerate(saves):
         for change in changes:
             note(f"{step}: {change}")
-            tree = stores.apply(tree, change)
+            tree = evolving.apply(tree, change)
         if manager is None or reopen:
             if manager is not None:
                 manager.close()
@@ -98,7 +103,7 @@ print(json.dumps({step: [stores.digest(manager.restore(step, residual=False)),
 
 
 @stores.examples(15)
-@given(SAVES, stores.policies(), st.integers(0, 3))
+@given(SAVES, evolving.policies(), st.integers(0, 3))
 def test_files_are_the_same_for_any_number_of_threads(
     saves: Saves, policy: Any, full_every: int
 ) -> None:
@@ -106,13 +111,13 @@ def test_files_are_the_same_for_any_number_of_threads(
     for threads in (1, 2):
         with tempfile.TemporaryDirectory() as folder, stores.clock():
             path = Path(folder)
-            tree = stores.beginning(7)
+            tree = evolving.beginning(7)
             with ckptz.CheckpointManager(
                 path, policy, full_every=full_every, threads=threads
             ) as manager:
                 for step, (changes, *_) in enumerate(saves):
                     for change in changes:
-                        tree = stores.apply(tree, change)
+                        tree = evolving.apply(tree, change)
                     manager.save(step, tree)
             found.append(stores.files(path))
     assert found[0] == found[1]

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import ckptz
+import evolving
 import pytest
 import stores
 from ckptz.file import FileReader
 from ckptz.storage import Reader
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -42,8 +44,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.snaps: dict[bytes, Snap] = {}
         self.files: dict[str, tuple[bytes, str]] = {}
         self.residuals: dict[str, tuple[bytes, str]] = {}
-        self.line: list[bytes] = []
-        self.tree = stores.beginning(5, SHAPES)
+        self.tip: bytes | None = None
+        self.tree = evolving.beginning(5, SHAPES)
         self.foreign = 0
         # Ids, and so names and their order, repeat.
         self.patch = pytest.MonkeyPatch()
@@ -54,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.manager.close()
         shutil.rmtree(self.path.parent)
 
-    @initialize(policy=stores.policies(), full_every=st.integers(0, 5))
+    @initialize(policy=evolving.policies(), full_every=st.integers(0, 5))
     def begin(self, policy: Any, full_every: int) -> None:
         self.policy, self.full_every = policy, full_every
         self.open()
@@ -82,6 +84,11 @@ class StoreMachine(RuleBasedStateMachine):
             one = self.snaps[one].parent
         return True
 
+    @property
+    def line(self) -> list[bytes]:
+        """Line of the writer."""
+        return self.committed_line() if self.tip is None else self.snaps[self.tip].line
+
     def committed_line(self) -> list[bytes]:
         """Line of what a fresh reader takes as the newest."""
         there = {one for one, how in self.files.values() if how != INCOMPLETE}
@@ -94,10 +101,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     # --- What users do ---
 
-    @rule(changes=stores.changes(), ahead=st.integers(1, 3), overwrite=st.booleans())
-    def save(self, changes: list[stores.Change], ahead: int, overwrite: bool) -> None:
+    @rule(changes=evolving.changes(), ahead=st.integers(1, 3), overwrite=st.booleans())
+    def save(self, changes: list[evolving.Change], ahead: int, overwrite: bool) -> None:
         for change in changes:
-            self.tree = stores.apply(self.tree, change, SHAPES)
+            self.tree = evolving.apply(self.tree, change, SHAPES)
         good = [one for one in self.line if self.good(one)]
         steps = [self.snaps[one].step for one in self.line if self.complete(one)]
         step = max(steps, default=0) + ahead
@@ -111,12 +118,13 @@ class StoreMachine(RuleBasedStateMachine):
         left = {n for first, last in entry.meta.rewound for n in range(first, last + 1)}
         line = [one for one in self.line if self.snaps[one].sequence not in left] + [entry.id]
         assert set(kept) <= set(line)
-        assert all(self.snaps[one].step <= step for one in line[:-1])
+        assert all(self.snaps[one].step <= step for one in line if self.complete(one))
         assert self.good(entry.meta.parent)
         tree, held = stores.arrays_of(self.tree), stores.base_of(self.manager)
         made = Snap(step, entry.meta.sequence, entry.meta.parent, held, tree, line)
-        assert made.sequence > max((s.sequence for s in self.snaps.values()), default=-1)
-        self.snaps[entry.id], self.line = made, line
+        there = {one for one, how in self.files.values() if how != INCOMPLETE}
+        assert made.sequence > max((self.snaps[one].sequence for one in there), default=-1)
+        self.snaps[entry.id], self.tip = made, None
         self.files[entry.name] = entry.id, GOOD
         self.look_for_residuals(entry.id)
 
@@ -131,6 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20))
     def rewind(self, number: int) -> None:
+        self.manager.reload()
         good = [one for one in self.line if self.good(one)]
         if not good:
             return
@@ -139,13 +148,13 @@ class StoreMachine(RuleBasedStateMachine):
         best = [other for other in self.line if self.snaps[other].step == step and self.good(other)]
         found = stores.arrays_of(self.manager.restore(step, rewind=True, residual=False))
         assert found == self.snaps[best[-1]].base
-        self.line = self.line[: self.line.index(best[-1]) + 1]
+        self.tip = best[-1]
 
     @rule()
     def reopen(self) -> None:
         self.manager.close()
         self.open()
-        self.line = self.committed_line()
+        self.tip = None
 
     # --- What befalls the directory ---
 
@@ -158,8 +167,13 @@ class StoreMachine(RuleBasedStateMachine):
         name = self.pick(number)
         if name is not None:
             (self.path / name).unlink()
-            self.files.pop(name, None)
             self.residuals.pop(name, None)
+            one = self.files.pop(name, (b"", ""))[0]
+            if one not in {one for one, _ in self.files.values()}:
+                # Gone for good; its sequence number may be used again.
+                for line in [snap.line for snap in self.snaps.values()]:
+                    if one in line:
+                        line.remove(one)
 
     @rule(
         number=st.integers(0, 50), how=st.sampled_from(["flip", "cut", "empty"]), at=st.floats(0, 1)
@@ -262,5 +276,5 @@ class StoreMachine(RuleBasedStateMachine):
             assert stores.arrays_of(found) == self.content(able[0])
 
 
-StoreMachine.TestCase.settings = stores.examples(25)
+StoreMachine.TestCase.settings = settings(stores.examples(20), stateful_step_count=20)
 TestStore = pytest.mark.filterwarnings("ignore::ckptz.CkptzWarning")(StoreMachine.TestCase)
