@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
 LINTED := $(wildcard python tests benches examples tools)
+# Tests of what the core computes, which must be the same without vector code.
+PORTABLE := $(addprefix tests/python/test_,golden.py closed_loop.py codec.py paper.py damage.py)
 REFERENCE := $(wildcard $(TRACES)/paper_reference.json)
 
 .DEFAULT_GOAL := help
@@ -39,14 +41,16 @@ lint: $(VENV)/.test-installed
 	$(PY) -m ruff format --check --quiet $(LINTED)
 	$(PY) -m mypy
 
+# Each twice: with the vector code that the machine has, and with its portable twins alone.
 # nextest runs no examples in the documentation.
 test-rust:
 	@if cargo nextest --version >/dev/null 2>&1; \
-	then set -x; cargo nextest run && cargo test --quiet --doc; \
-	else set -x; cargo test --quiet; fi
+	then set -x; cargo nextest run && CKPTZ_SIMD=portable cargo nextest run && cargo test --quiet --doc; \
+	else set -x; cargo test --quiet && CKPTZ_SIMD=portable cargo test --quiet; fi
 
 test-python: $(VENV)/.test-installed
 	$(PY) -m pytest
+	CKPTZ_SIMD=portable $(PY) -m pytest $(PORTABLE)
 
 bench: $(VENV)/.test-installed
 	cargo bench
