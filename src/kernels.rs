@@ -111,9 +111,12 @@ pub struct ShortCode {
 }
 
 impl ShortCode {
+    pub const SYMBOLS: usize = 16;
+    pub const LONGEST: u8 = 7;
+
     /// `None` where the code is too long or too large.
     pub fn new(words: &[u16], lengths: &[u8]) -> Option<Self> {
-        if lengths.len() > 16 || lengths.iter().any(|length| *length > 7) {
+        if lengths.len() > Self::SYMBOLS || lengths.iter().any(|length| *length > Self::LONGEST) {
             return None;
         }
         let mut code = ShortCode { words: [0; 16], lengths: [0; 16] };

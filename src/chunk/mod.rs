@@ -5,6 +5,7 @@ pub mod encode;
 
 use crate::bytes;
 use crate::coding::{self, Fields};
+use crate::exact::Cuts;
 
 /// Buffers that a thread keeps from chunk to chunk.
 #[derive(Default)]
@@ -12,6 +13,7 @@ pub struct Scratch {
     pub(crate) symbols: Vec<u8>,
     pub(crate) escapes: Vec<u16>,
     pub(crate) fields: Fields,
+    pub(crate) cuts: Cuts,
     pub(crate) exceptions: Vec<u32>,
     pub(crate) values: Vec<u8>,
     pub(crate) coding: coding::Scratch,

@@ -39,15 +39,17 @@ impl Coding {
             return Candidate { coding: Coding::Constant(symbol as u8), bits: 8 + zero_field_bits };
         }
         let wanted = |candidate: &Candidate| match choice {
-            CodingChoice::Cheapest => true,
-            CodingChoice::Plain => matches!(candidate.coding, Coding::Plain(_)),
+            CodingChoice::Cheapest | CodingChoice::Plain => true,
             CodingChoice::Mask => matches!(candidate.coding, Coding::Mask { .. }),
             CodingChoice::Tokens => matches!(candidate.coding, Coding::Tokens(_)),
             CodingChoice::Fixed => matches!(candidate.coding, Coding::Fixed(_)),
         };
+        if choice == CodingChoice::Plain {
+            return plain(counts, highest, Code::of_counts);
+        }
         let candidates: Vec<Candidate> = all(counts, highest, zero_field_bits).into_iter().filter(wanted).collect();
         let Some(best) = candidates.iter().min_by_key(|candidate| candidate.bits) else {
-            return plain(counts, highest);
+            return plain(counts, highest, Code::of_counts);
         };
         let fast = |candidate: &&Candidate| {
             let (bits, slack) = (candidate.bits, best.bits / QUICKER_WORTH);
@@ -59,16 +61,16 @@ impl Coding {
 
 /// Every coding that more than one symbol can have, plain first.
 pub fn all(counts: &Histogram, highest: u8, zero_field_bits: u64) -> Vec<Candidate> {
-    let mut all = vec![plain(counts, highest), fixed(counts, highest)];
+    let mut all = vec![plain(counts, highest, Code::quick_of_counts), fixed(counts, highest)];
     all.iter_mut().for_each(|candidate| candidate.bits += zero_field_bits);
     all.push(mask(counts, highest));
     all.extend((0..=FINEST_RHO).filter_map(|rho| tokens(counts, highest, rho)));
     all
 }
 
-fn plain(counts: &Histogram, highest: u8) -> Candidate {
+fn plain(counts: &Histogram, highest: u8, code_of: fn(&[u64]) -> Code) -> Candidate {
     let counts_of = &counts.symbols[..=usize::from(highest)];
-    let code = Code::of_counts(counts_of);
+    let code = code_of(counts_of);
     let bits = 4 * counts_of.len() as u64 + group_bits(counts.elements as usize, code.bits(counts_of));
     Candidate { coding: Coding::Plain(code), bits }
 }
@@ -85,7 +87,7 @@ fn mask(counts: &Histogram, highest: u8) -> Candidate {
     let mut symbols = None;
     if highest > 1 {
         let counts_of = &counts.symbols[1..=usize::from(highest)];
-        let code = Code::of_counts(counts_of);
+        let code = Code::quick_of_counts(counts_of);
         bits += 4 * u64::from(highest) + group_bits(counts.marked() as usize, code.bits(counts_of));
         symbols = Some(code);
     }

@@ -7,6 +7,7 @@ mod choose;
 mod fields;
 mod histogram;
 mod mask;
+mod packed;
 mod stage;
 mod tables;
 pub(crate) mod tokens;
@@ -14,6 +15,7 @@ pub(crate) mod tokens;
 pub use choose::{Candidate, CodingChoice};
 pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
+pub use packed::{pack, unpack};
 pub use stage::CodingStage;
 
 use crate::bits::{BitReader, BitWriter};

@@ -79,7 +79,7 @@ pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut 
     let shape = (tokens.rho, tokens.highest);
     let count = match simd::avx2() {
         #[cfg(target_arch = "x86_64")]
-        Some(avx2) => avx2.wide(|| token_units(symbols, shape, |block| avx2.mask64(block), units, runs)),
+        Some(avx2) => token_units(symbols, shape, |block| avx2.mask64(block), units, runs),
         _ => token_units(symbols, shape, mask64, units, runs),
     };
     put_varint(out, count as u64);

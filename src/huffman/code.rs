@@ -3,6 +3,9 @@
 use super::MAX_LENGTH;
 use crate::kernels::ShortCode;
 
+/// A code of short words may take more bits than the best one, by this part.
+const QUICKER_WORTH: u64 = 256;
+
 /// A complete canonical code. Codewords are kept bit-reversed, as they stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
@@ -55,6 +58,18 @@ impl Code {
     /// them, so that the code is complete. There must be at least two symbols.
     pub fn of_counts(counts: &[u64]) -> Self {
         Code::of_counts_within(counts, MAX_LENGTH)
+    }
+
+    /// The optimal code, or the optimal one of those that the vector encoder can take, where that costs no more than 1 bit in
+    /// [`QUICKER_WORTH`].
+    pub fn quick_of_counts(counts: &[u64]) -> Self {
+        let best = Code::of_counts(counts);
+        if best.short.is_some() || counts.len() > ShortCode::SYMBOLS {
+            return best;
+        }
+        let short = Code::of_counts_within(counts, ShortCode::LONGEST);
+        let (bits, of_short) = (best.bits(counts), short.bits(counts));
+        if of_short - bits <= bits / QUICKER_WORTH { short } else { best }
     }
 
     /// The same with no length above `limit`.

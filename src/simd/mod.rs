@@ -5,6 +5,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+pub mod packed;
 pub mod streams;
 
 #[cfg(target_arch = "x86_64")]
@@ -32,13 +33,28 @@ pub fn avx2() -> Option<Avx2> {
     None
 }
 
-/// Runs a plain loop in a copy that is compiled for wider vectors, where the machine has them: the same operations in the same
-/// order of each lane, and so the same results. Give it closures whose whole work is inlined.
-#[inline(always)]
-pub fn wide<R>(work: impl FnOnce() -> R) -> R {
-    match avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => avx2.wide(work),
-        _ => work(),
-    }
+/// Makes a function whose body is compiled a second time for AVX2, for machines that have it: the same operations in the same
+/// order, and so the same results. The body is plain code that the compiler makes vector code of. Type parameters stand in
+/// brackets: `wide! { fn sum[E: Element](of: &[E]) -> f64 { .. } }`.
+macro_rules! wide {
+    ($(#[$meta:meta])* $visible:vis fn $name:ident[$($types:tt)*]($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
+        $(#[$meta])*
+        $visible fn $name<$($types)*>($($argument: $type),*) -> $result {
+            #[inline(always)]
+            fn plain<$($types)*>($($argument: $type),*) -> $result $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+                fn vector<$($types)*>($($argument: $type),*) -> $result {
+                    plain($($argument),*)
+                }
+                if $crate::simd::avx2().is_some() {
+                    // SAFETY: an `Avx2` proves that the machine has what is enabled.
+                    return unsafe { vector($($argument),*) };
+                }
+            }
+            plain($($argument),*)
+        }
+    };
 }
+pub(crate) use wide;

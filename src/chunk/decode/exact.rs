@@ -3,11 +3,11 @@
 #[cfg(target_arch = "x86_64")]
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
-use crate::coding::{Coding, FieldReader};
+use crate::coding::{Coding, FieldReader, unpack};
 use crate::error::Parsed;
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, WINDOW, Window};
+use crate::exact::{Cut, ESCAPE, LaneCut, WINDOW, Window};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -22,7 +22,7 @@ fn classes_of(window: Window) -> [Option<u16>; WINDOW as usize + 1] {
 
 /// Elements from their symbols in `scratch`, and escapes and fields in `input`. Returns the content sum if it is asked for
 /// and can be taken on the way.
-pub fn apply_exact<E: Element, C: Cut<E>>(
+pub fn apply_exact<E: Element, C: LaneCut<E>>(
     cut: C,
     window: Window,
     coding: &Coding,
@@ -31,7 +31,7 @@ pub fn apply_exact<E: Element, C: Cut<E>>(
     sum: bool,
     scratch: &mut Scratch,
 ) -> Parsed<Option<u64>> {
-    let Scratch { symbols, escapes, .. } = scratch;
+    let Scratch { symbols, escapes, cuts, .. } = scratch;
     read_escapes(E::TYPE, symbols, escapes, input)?;
     #[cfg(target_arch = "x86_64")]
     if let (Some(avx2), true, ElementType::F32, false) =
@@ -42,6 +42,11 @@ pub fn apply_exact<E: Element, C: Cut<E>>(
     }
     let classes = classes_of(window);
     let zeros_too = C::ZEROS_HAVE_FIELDS && !coding.skips_zeros();
+    if E::BITS <= 32 && cuts.classify::<E, C>(window, symbols, zeros_too, escapes) {
+        unpack(input, &cuts.widths, &mut cuts.fields)?;
+        let clean = cuts.join::<E, C>(symbols, zeros_too, base);
+        return if clean { Ok(None) } else { Err(input.flaw("a zero with bits")) };
+    }
     let zeros = symbols.iter().filter(|symbol| **symbol == 0).count();
     let mut fields = FieldReader::new(input, symbols.len() - if zeros_too { 0 } else { zeros });
     let mut escaped = escapes.iter();

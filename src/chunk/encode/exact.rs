@@ -5,10 +5,10 @@ use crate::bytes;
 use crate::checksum::ContentSum;
 use crate::checksum::content_sum;
 use crate::chunk::Scratch;
-use crate::coding::{Coding, Histogram};
+use crate::coding::{Coding, Histogram, pack};
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, Window};
+use crate::exact::{Cut, ESCAPE, LaneCut, Window};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -33,11 +33,14 @@ impl<C> ExactRecord<'_, C> {
         out: &mut Vec<u8>,
     ) -> u64
     where
-        C: Cut<E>,
+        C: LaneCut<E>,
     {
         #[cfg(target_arch = "x86_64")]
         if let Some(sum) = self.encode_fast(target, scratch, out) {
             return sum;
+        }
+        if E::BITS <= 32 {
+            return self.encode_lanes(target, base, scratch, out);
         }
         let Scratch { symbols, fields, escapes, .. } = scratch;
         symbols.clear();
@@ -56,6 +59,26 @@ impl<C> ExactRecord<'_, C> {
         self.coding.encode(symbols, &mut scratch.coding, out);
         write_escapes(E::TYPE, escapes, out);
         fields.write(out);
+        content_sum(bytemuck::cast_slice(target))
+    }
+
+    /// The same for elements of at most 32 bits.
+    fn encode_lanes<E: Element>(
+        &self,
+        target: &[E],
+        base: Against<'_, E>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> u64
+    where
+        C: LaneCut<E>,
+    {
+        let Scratch { cuts, escapes, .. } = scratch;
+        let zeros_too = C::ZEROS_HAVE_FIELDS && !self.coding.skips_zeros();
+        cuts.cut::<E, C>(self.window, target, base, zeros_too, escapes);
+        self.coding.encode(&cuts.symbols, &mut scratch.coding, out);
+        write_escapes(E::TYPE, escapes, out);
+        pack(&cuts.fields, &cuts.widths, out);
         content_sum(bytemuck::cast_slice(target))
     }
 

@@ -1,7 +1,7 @@
 //! The error of a record, from sums of squares.
 
 use crate::float::{Arith, Element};
-use crate::simd;
+use crate::simd::wide;
 use std::ops::Range;
 
 /// Sums of squares over finite entries, for the error of a record.
@@ -49,22 +49,19 @@ impl Lanes {
     }
 }
 
-/// The sum of squares of target - other.
-pub fn sum_of_squares<E: Element>(target: &[E], other: &[E]) -> f64 {
-    simd::wide(|| sum_in_lanes(target, other))
-}
-
-#[inline(always)]
-fn sum_in_lanes<E: Element>(target: &[E], other: &[E]) -> f64 {
-    let difference = |t: E, o: E| t.to_arith().to_f64() - o.to_arith().to_f64();
-    let mut lanes = Lanes::default();
-    let (targets, rest) = target.as_chunks::<8>();
-    let (others, other_rest) = other.as_chunks::<8>();
-    for (target, other) in targets.iter().zip(others) {
-        lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
+wide! {
+    /// The sum of squares of target - other.
+    pub fn sum_of_squares[E: Element](target: &[E], other: &[E]) -> f64 {
+        let difference = |t: E, o: E| t.to_arith().to_f64() - o.to_arith().to_f64();
+        let mut lanes = Lanes::default();
+        let (targets, rest) = target.as_chunks::<8>();
+        let (others, other_rest) = other.as_chunks::<8>();
+        for (target, other) in targets.iter().zip(others) {
+            lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
+        }
+        lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
+        lanes.total()
     }
-    lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
-    lanes.total()
 }
 
 /// Which entries of a chunk the error is measured over.

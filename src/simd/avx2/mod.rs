@@ -28,17 +28,3 @@ impl Avx2 {
         all.then_some(Avx2(()))
     }
 }
-
-impl Avx2 {
-    /// Runs `work`, compiled for AVX2 as far as it is inlined.
-    #[inline(always)]
-    pub fn wide<R>(self, work: impl FnOnce() -> R) -> R {
-        // SAFETY: `self` proves that the machine has what is enabled.
-        unsafe { wide(work) }
-    }
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn wide<R>(work: impl FnOnce() -> R) -> R {
-    work()
-}

@@ -1,6 +1,10 @@
 //! Exact coding of floats: a small class for the coarse part of an entry as the symbol, the rest as raw bits (format.md,
 //! sections 5 and 7).
 
+mod lanes;
+
+pub use lanes::{Cuts, LaneCut};
+
 use crate::float::Element;
 
 /// The symbol of an entry whose class is outside the window of 14.
@@ -24,11 +28,11 @@ pub trait Cut<E: Element>: Copy + Send + Sync + 'static {
 }
 
 /// The exponent field as class; sign and mantissa as field. Symbol 0 is +0.0.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct ExponentClass;
 
 /// The bit length of the difference of ordered bits as class; its other bits and its sign as field. Symbol 0 is no difference.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Difference;
 
 impl<E: Element> Cut<E> for ExponentClass {

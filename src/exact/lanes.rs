@@ -1,0 +1,303 @@
+//! Whole chunks cut and joined at once, for elements of at most 32 bits: without branches, so that the compiler makes vector
+//! code of it. The twin, entry by entry, is [`Cut`].
+
+use super::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
+use crate::float::Element;
+use crate::quantize::Against;
+use crate::simd::wide;
+use std::marker::PhantomData;
+
+/// An entry in 32-bit integers. An entry without a class has class 0 and no field, whatever `field` and `width` say.
+pub struct Lane {
+    class: u32,
+    field: u32,
+    width: u32,
+    none: bool,
+}
+
+/// A cut that does not branch.
+pub trait LaneCut<E: Element>: Cut<E> + Default {
+    fn cut_lane(target: E, base: E) -> Lane;
+    /// The entry again. `raw` has the field in its low bits; other bits do not count.
+    fn join_lane(class: u32, raw: u32, base: E) -> E;
+    /// Width of the field of an entry with this class.
+    fn width(class: u8) -> u8;
+    /// One more than the highest class that [`LaneCut::join_lane`] takes; from 1 on, or from 0.
+    const JOINED: std::ops::Range<u32>;
+}
+
+/// All bits of an element but the sign.
+const fn magnitude_bits<E: Element>() -> u32 {
+    (1 << (E::BITS - 1)) - 1
+}
+
+/// As [`Element::ordered`].
+#[inline(always)]
+fn ordered<E: Element>(element: E) -> i32 {
+    let bits = element.signed_bits() as i32;
+    bits ^ (bits >> 31) & magnitude_bits::<E>() as i32
+}
+
+/// The 32 bits as an integer of the element's width.
+#[inline(always)]
+fn wrap<E: Element>(value: i32) -> i32 {
+    value << (32 - E::BITS) >> (32 - E::BITS)
+}
+
+impl<E: Element> LaneCut<E> for Difference {
+    const JOINED: std::ops::Range<u32> = 1..E::BITS;
+
+    #[inline(always)]
+    fn cut_lane(target: E, base: E) -> Lane {
+        let difference = wrap::<E>(ordered(target).wrapping_sub(ordered(base)));
+        let magnitude = difference.unsigned_abs();
+        // The exponent of a float tells the length; without the second bit nothing is rounded up.
+        let rounded = (magnitude & !(magnitude >> 1)) as i32 as f32;
+        let length = (rounded.to_bits() >> 23 & 0xff).max(126) - 126;
+        let top = (1u32.wrapping_shl(length.wrapping_sub(1))) & magnitude;
+        let sign = if difference < 0 { top } else { 0 };
+        Lane { class: length, field: (magnitude ^ top) | sign, width: length, none: difference == 0 }
+    }
+
+    #[inline(always)]
+    fn join_lane(class: u32, raw: u32, base: E) -> E {
+        let field = raw & (1u32.wrapping_shl(class)).wrapping_sub(1);
+        let top = 1u32.wrapping_shl(class) >> 1;
+        let magnitude = (field | top) as i32;
+        let difference = if field & top != 0 { magnitude.wrapping_neg() } else { magnitude };
+        let integer = wrap::<E>(ordered(base).wrapping_add(difference));
+        let bits = integer ^ (integer >> 31) & magnitude_bits::<E>() as i32;
+        E::of_bits(u64::from(bits as u32))
+    }
+
+    #[inline(always)]
+    fn width(class: u8) -> u8 {
+        class
+    }
+}
+
+impl<E: Element> LaneCut<E> for ExponentClass {
+    const JOINED: std::ops::Range<u32> = 0..1 << E::EXPONENT_BITS;
+
+    #[inline(always)]
+    fn cut_lane(target: E, _base: E) -> Lane {
+        let bits = target.bits() as u32;
+        let class = bits >> E::MANTISSA_BITS & ((1 << E::EXPONENT_BITS) - 1);
+        let sign = bits >> (E::BITS - 1) << E::MANTISSA_BITS;
+        let field = bits & ((1 << E::MANTISSA_BITS) - 1) | sign;
+        Lane { class, field, width: E::MANTISSA_BITS + 1, none: bits == 0 }
+    }
+
+    #[inline(always)]
+    fn join_lane(class: u32, raw: u32, _base: E) -> E {
+        let mantissa = raw & ((1 << E::MANTISSA_BITS) - 1);
+        let sign = raw >> E::MANTISSA_BITS & 1;
+        E::of_bits(u64::from(sign << (E::BITS - 1) | class << E::MANTISSA_BITS | mantissa))
+    }
+
+    #[inline(always)]
+    fn width(_class: u8) -> u8 {
+        E::MANTISSA_BITS as u8 + 1
+    }
+}
+
+/// Entries that are worked on together.
+const BLOCK: usize = 32;
+
+/// Entries that are looked through for escapes together.
+const LONG_BLOCK: usize = 1024;
+
+/// The entries of a chunk, cut or to be joined; kept from chunk to chunk.
+#[derive(Default)]
+pub struct Cuts {
+    pub symbols: Vec<u8>,
+    /// Width of each entry's field; 0 where it has none.
+    pub widths: Vec<u8>,
+    /// The fields; where they have been read, with other bits above them.
+    pub fields: Vec<u32>,
+    classes: Vec<u8>,
+}
+
+impl Cuts {
+    /// Cuts all entries. `zeros_too`: entries without a class have a field. Classes outside the window go to `escapes`.
+    pub fn cut<E: Element, C: LaneCut<E>>(
+        &mut self,
+        window: Window,
+        target: &[E],
+        base: Against<'_, E>,
+        zeros_too: bool,
+        escapes: &mut Vec<u16>,
+    ) {
+        let Cuts { symbols, widths, fields, .. } = self;
+        let (top, entries) = (u32::from(window.top), target.len());
+        symbols.resize(entries, 0);
+        widths.resize(entries, 0);
+        fields.resize(entries, 0);
+        cut_all(C::default(), (top, zeros_too), target, base, (symbols, widths, fields));
+        escapes.clear();
+        for i in escaped(symbols) {
+            escapes.push(C::cut_lane(target[i], base.at(i)).class as u16);
+        }
+    }
+
+    /// Finds the classes and the widths of the fields of entries with these symbols. `false` where a class is none that
+    /// [`LaneCut::join_lane`] takes. The symbols are at most 15, and `escapes` are as many as there are symbols 15.
+    pub fn classify<E: Element, C: LaneCut<E>>(
+        &mut self,
+        window: Window,
+        symbols: &[u8],
+        zeros_too: bool,
+        escapes: &[u16],
+    ) -> bool {
+        let Cuts { widths, classes, .. } = self;
+        let joined = |class: u16| C::JOINED.contains(&u32::from(class));
+        if !joined(window.top) || !escapes.iter().all(|class| joined(*class)) {
+            return false;
+        }
+        // A low window holds fewer than 14 classes: no symbol may stand for one below them.
+        let most = (u32::from(window.top) + 1 - C::JOINED.start).min(u32::from(WINDOW)) as u8;
+        let within = |symbol: &u8| *symbol <= most || *symbol == ESCAPE;
+        if most < WINDOW as u8 && !symbols.iter().all(within) {
+            return false;
+        }
+        widths.resize(symbols.len(), 0);
+        classes.resize(symbols.len(), 0);
+        let above = (window.top as u8).wrapping_add(1);
+        let zero_width = if zeros_too { C::width(0) } else { 0 };
+        classify_all(PhantomData::<E>, C::default(), (above, zero_width), symbols, classes, widths);
+        for (i, class) in escaped(symbols).zip(escapes) {
+            classes[i] = *class as u8;
+            widths[i] = C::width(classes[i]);
+        }
+        true
+    }
+
+    /// Joins classes and fields; entries without a class are the base's. `false` if one of these has a field that is not 0.
+    pub fn join<E: Element, C: LaneCut<E>>(&self, symbols: &[u8], zeros_too: bool, base: &mut [E]) -> bool {
+        !join_all(C::default(), symbols, &self.classes, &self.fields, base) || !zeros_too
+    }
+}
+
+wide! {
+    fn cut_all[E: Element, C: LaneCut<E>](
+        cut: C,
+        rule: (u32, bool),
+        target: &[E],
+        base: Against<'_, E>,
+        to: (&mut [u8], &mut [u8], &mut [u32]),
+    ) -> () {
+        let _ = cut;
+        let ((top, zeros_too), (symbols, widths, fields)) = (rule, to);
+        for start in (0..target.len()).step_by(BLOCK) {
+            let block = start..target.len().min(start + BLOCK);
+            let (mut t, mut b) = ([E::ZERO; BLOCK], [E::ZERO; BLOCK]);
+            t[..block.len()].copy_from_slice(&target[block.clone()]);
+            if let Against::Base(base) = base {
+                b[..block.len()].copy_from_slice(&base[block.clone()]);
+            }
+            let cut = cut_block::<E, C>(top, zeros_too, &t, &b);
+            symbols[block.clone()].copy_from_slice(&cut.0[..block.len()]);
+            widths[block.clone()].copy_from_slice(&cut.1[..block.len()]);
+            fields[block.clone()].copy_from_slice(&cut.2[..block.len()]);
+        }
+    }
+}
+
+wide! {
+    fn classify_all[E: Element, C: LaneCut<E>](
+        element: PhantomData<E>,
+        cut: C,
+        rule: (u8, u8),
+        symbols: &[u8],
+        classes: &mut [u8],
+        widths: &mut [u8],
+    ) -> () {
+        let _ = (element, cut);
+        let (above, zero_width) = rule;
+        for ((&symbol, class), width) in symbols.iter().zip(classes).zip(widths) {
+            *class = if symbol == 0 { 0 } else { above.wrapping_sub(symbol) };
+            *width = if symbol == 0 { zero_width } else { C::width(*class) };
+        }
+    }
+}
+
+wide! {
+    /// Whether an entry without a class has a field that is not 0.
+    fn join_all[E: Element, C: LaneCut<E>](
+        cut: C,
+        symbols: &[u8],
+        classes: &[u8],
+        fields: &[u32],
+        base: &mut [E],
+    ) -> bool {
+        let _ = cut;
+        let zero_field = ((1u64 << C::width(0)) - 1) as u32;
+        let mut dirty = 0;
+        let (blocks, rest) = base.as_chunks_mut::<BLOCK>();
+        let done = BLOCK * blocks.len();
+        let inputs = symbols.as_chunks().0.iter().zip(classes.as_chunks().0).zip(fields.as_chunks().0);
+        for (((symbols, classes), fields), base) in inputs.zip(blocks) {
+            dirty |= join_block::<E, C, BLOCK>(zero_field, symbols, classes, fields, base);
+        }
+        let inputs = symbols[done..].iter().zip(&classes[done..]).zip(&fields[done..]);
+        for (((&symbol, &class), &field), b) in inputs.zip(rest) {
+            let base = std::array::from_mut(b);
+            dirty |= join_block::<E, C, 1>(zero_field, &[symbol], &[class], &[field], base);
+        }
+        dirty != 0
+    }
+}
+
+/// Joins a block. Returns the bits of fields of entries without a class.
+#[inline(always)]
+fn join_block<E: Element, C: LaneCut<E>, const N: usize>(
+    zero_field: u32,
+    symbols: &[u8; N],
+    classes: &[u8; N],
+    fields: &[u32; N],
+    base: &mut [E; N],
+) -> u32 {
+    let mut dirty = 0;
+    for i in 0..N {
+        let joined = C::join_lane(u32::from(classes[i]), fields[i], base[i]);
+        // Both are computed: no branch.
+        let none = u32::from(symbols[i] == 0).wrapping_neg();
+        base[i] = E::of_bits(base[i].bits() & u64::from(none) | joined.bits() & u64::from(!none));
+        dirty |= fields[i] & zero_field & none;
+    }
+    dirty
+}
+
+/// Symbols, widths and fields of a block.
+#[inline(always)]
+fn cut_block<E: Element, C: LaneCut<E>>(
+    top: u32,
+    zeros_too: bool,
+    target: &[E; BLOCK],
+    base: &[E; BLOCK],
+) -> ([u8; BLOCK], [u8; BLOCK], [u32; BLOCK]) {
+    let (mut symbols, mut widths, mut fields) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
+    for i in 0..BLOCK {
+        let lane = C::cut_lane(target[i], base[i]);
+        let below = top.wrapping_sub(lane.class).min(u32::from(WINDOW)) + 1;
+        symbols[i] = if lane.none { 0 } else { below as u8 };
+        widths[i] = if lane.none && !zeros_too { 0 } else { lane.width as u8 };
+        fields[i] = lane.field;
+    }
+    (symbols, widths, fields)
+}
+
+wide! {
+    fn has_escapes[](symbols: &[u8]) -> bool {
+        symbols.iter().fold(false, |found, symbol| found | (*symbol == ESCAPE))
+    }
+}
+
+/// Where the symbol is an escape.
+fn escaped(symbols: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let blocks = symbols.chunks(LONG_BLOCK).enumerate().filter(|(_, block)| has_escapes(block));
+    blocks.flat_map(|(number, block)| {
+        let positions = block.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
+        positions.map(move |(i, _)| number * LONG_BLOCK + i)
+    })
+}
