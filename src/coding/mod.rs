@@ -56,6 +56,7 @@ pub struct Scratch {
     pub(crate) marked: Vec<u8>,
     pub(crate) streams: Vec<u8>,
     pub(crate) runs: Fields,
+    pub(crate) marks: Vec<u64>,
 }
 
 impl Coding {

@@ -3,7 +3,7 @@
 use super::{FieldReader, Fields, Scratch, Tokens};
 use crate::error::Parsed;
 use crate::huffman::{Decoder, decode_group, encode_group};
-use crate::simd;
+use crate::simd::{self, wide};
 use crate::wire::{Reader, put_varint};
 
 /// A run of zeros as its class, and its low bits with their width (0 for a class below 2^rho).
@@ -71,41 +71,117 @@ pub fn mask8(eight: [u8; 8]) -> u8 {
 }
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let Scratch { units, streams, runs, .. } = scratch;
-    runs.restart(symbols.len() + 1);
-    if units.len() < symbols.len() {
-        units.resize(symbols.len(), 0);
+    let Scratch { units, streams, runs, marks, .. } = scratch;
+    runs.restart(symbols.len() + LANES);
+    if units.len() < symbols.len() + LANES {
+        units.resize(symbols.len() + LANES, 0);
     }
-    let shape = (tokens.rho, tokens.highest);
-    let count = match simd::avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => token_units(symbols, shape, |block| avx2.mask64(block), units, runs),
-        _ => token_units(symbols, shape, mask64, units, runs),
-    };
+    let marked = mark(symbols, marks);
+    let shape =
+        Shape { rho: tokens.rho, highest: tokens.highest, few_long: has_few_long(symbols.len(), marked, tokens.rho) };
+    let count = token_units(symbols, marks, shape, units, runs);
     put_varint(out, count as u64);
     encode_group(&units[..count], &tokens.code, streams, out);
     runs.write(out);
 }
 
-/// Writes the token of each symbol to `units` (at least as long as `symbols`), the run fields to `runs`, and tells how many
-/// tokens there are. `shape`: rho and K.
-#[inline(always)]
-pub fn token_units(
-    symbols: &[u8],
-    (rho, highest): (u32, u8),
-    mask: impl Fn(&[u8; 64]) -> u64,
-    units: &mut [u8],
-    runs: &mut Fields,
-) -> usize {
-    let units = &mut units[..symbols.len()];
-    let mut count = 0;
-    for_each_token(symbols, mask, |run, symbol| {
-        let (class, low, width) = split_run(run, rho);
-        runs.push_if(class >> rho != 0, low, width);
-        units[count] = (class as u8).wrapping_mul(highest).wrapping_add(symbol).wrapping_sub(1);
-        count += 1;
-    });
-    count
+/// Tokens that are made together.
+const LANES: usize = 4;
+
+/// Which symbols of each 64 are not 0; how many in all.
+fn mark(symbols: &[u8], marks: &mut Vec<u64>) -> usize {
+    let (blocks, _) = symbols.as_chunks::<64>();
+    marks.resize(blocks.len(), 0);
+    match simd::avx2() {
+        #[cfg(target_arch = "x86_64")]
+        Some(avx2) => avx2.mark(blocks, marks),
+        _ => marks.iter_mut().zip(blocks).for_each(|(marks, block)| *marks = mask64(block)),
+    }
+    marks.iter().map(|marks| marks.count_ones() as usize).sum()
+}
+
+/// Whether so few runs are long that a branch is rarely guessed wrong: less than one in eight, if the symbols lie at random.
+fn has_few_long(symbols: usize, marked: usize, rho: u32) -> bool {
+    marked << rho > 2 * symbols
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    rho: u32,
+    /// K
+    highest: u8,
+    few_long: bool,
+}
+
+wide! {
+    /// Writes the token of each symbol to `units`, the run fields to `runs`, and tells how many tokens there are. `marks`: of whole
+    /// blocks of 64 symbols.
+    fn token_units[](symbols: &[u8], marks: &[u64], shape: Shape, units: &mut [u8], runs: &mut Fields) -> usize {
+        let mut maker = TokenMaker { shape, units, runs, count: 0, after: 0 };
+        let (blocks, rest) = symbols.as_chunks::<64>();
+        if shape.few_long {
+            blocks.iter().zip(marks).enumerate().for_each(|(k, (block, marks))| maker.add_block::<true>(64 * k, block, *marks));
+        } else {
+            blocks.iter().zip(marks).enumerate().for_each(|(k, (block, marks))| maker.add_block::<false>(64 * k, block, *marks));
+        }
+        for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
+            let at = 64 * blocks.len() + i;
+            maker.add::<false>((at - maker.after) as u32, symbol, 0, true);
+            (maker.after, maker.count) = (at + 1, maker.count + 1);
+        }
+        maker.count
+    }
+}
+
+struct TokenMaker<'a> {
+    shape: Shape,
+    units: &'a mut [u8],
+    runs: &'a mut Fields,
+    /// Tokens made.
+    count: usize,
+    /// One past the last symbol that is not 0.
+    after: usize,
+}
+
+impl TokenMaker<'_> {
+    /// Makes the tokens of a block, some at once: those past the last are made up and then forgotten.
+    #[inline(always)]
+    fn add_block<const FEW_LONG: bool>(&mut self, start: usize, block: &[u8; 64], marks: u64) {
+        let total = marks.count_ones() as usize;
+        let (mut left, mut done, mut after) = (marks, 0, self.after);
+        while done < total {
+            for lane in done..done + LANES {
+                let i = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                let run = (start + i).wrapping_sub(after) as u32;
+                after = start + i + 1;
+                self.add::<FEW_LONG>(run, block[i % 64], lane, lane < total);
+            }
+            done += LANES;
+        }
+        if total > 0 {
+            self.after = start + 64 - marks.leading_zeros() as usize;
+        }
+        self.count += total;
+    }
+
+    /// `place`: from the tokens counted so far on.
+    #[inline(always)]
+    fn add<const FEW_LONG: bool>(&mut self, run: u32, symbol: u8, place: usize, real: bool) {
+        let Shape { rho, highest, .. } = self.shape;
+        let long = run >> rho != 0 && real;
+        let mut class = run;
+        if !FEW_LONG {
+            let (split, low, width) = split_run(run, rho);
+            class = split;
+            self.runs.push_if(long, low, width);
+        } else if long {
+            let (split, low, width) = split_run(run, rho);
+            class = split;
+            self.runs.push(low, width);
+        }
+        self.units[self.count + place] = (class as u8).wrapping_mul(highest).wrapping_add(symbol).wrapping_sub(1);
+    }
 }
 
 /// What each token stands for.
@@ -154,17 +230,37 @@ pub fn decode(
     }
     let units = &mut units[..count];
     decode_group(input, decoder, units)?;
-    let meaning = |unit: u8| meanings.0[usize::from(unit)];
-    let fields = units.iter().map(|&unit| usize::from(meaning(unit).fields)).sum();
+    let fields = units.iter().map(|&unit| usize::from(meanings.0[usize::from(unit)].fields)).sum();
     let mut runs = FieldReader::new(input, fields);
     symbols.fill(0);
-    let mut at = 0usize;
-    for &unit in units.iter() {
-        let meaning = meaning(unit);
-        at += meaning.run as usize + runs.get_if(meaning.fields != 0, u32::from(meaning.width)) as usize;
-        let slot = symbols.get_mut(at).ok_or_else(|| input.flaw("a token lies past the end"))?;
-        *slot = meaning.symbol;
-        at += 1;
+    if !place_tokens(units, meanings, 8 * fields < count, &mut runs, symbols) {
+        return Err(input.flaw("a token lies past the end"));
     }
     runs.finish(input)
+}
+
+wide! {
+    /// Writes the symbols of tokens; `false` where one lies past the end. `few_long`: few have run fields.
+    fn place_tokens['a](
+        units: &[u8],
+        meanings: &Meanings,
+        few_long: bool,
+        runs: &mut FieldReader<'a>,
+        symbols: &mut [u8],
+    ) -> bool {
+        let mut at = 0usize;
+        for &unit in units {
+            let meaning = meanings.0[usize::from(unit)];
+            at += meaning.run as usize;
+            if !few_long {
+                at += runs.get_if(meaning.fields != 0, u32::from(meaning.width)) as usize;
+            } else if meaning.fields != 0 {
+                at += runs.get_if(true, u32::from(meaning.width)) as usize;
+            }
+            let Some(slot) = symbols.get_mut(at) else { return false };
+            *slot = meaning.symbol;
+            at += 1;
+        }
+        true
+    }
 }

@@ -101,11 +101,11 @@ impl<E: Element> LaneCut<E> for ExponentClass {
     }
 }
 
-/// Entries that are worked on together.
-const BLOCK: usize = 32;
+/// Entries that are cut together.
+const CUT: usize = 8;
 
-/// Entries that are looked through for escapes together.
-const LONG_BLOCK: usize = 1024;
+/// Entries that are joined, or looked through, together.
+const BLOCK: usize = 32;
 
 /// The entries of a chunk, cut or to be joined; kept from chunk to chunk.
 #[derive(Default)]
@@ -115,6 +115,8 @@ pub struct Cuts {
     pub widths: Vec<u8>,
     /// The fields; where they have been read, with other bits above them.
     pub fields: Vec<u32>,
+    /// Where the symbols are escapes.
+    pub escaped: Vec<u32>,
     classes: Vec<u8>,
 }
 
@@ -128,20 +130,20 @@ impl Cuts {
         zeros_too: bool,
         escapes: &mut Vec<u16>,
     ) {
-        let Cuts { symbols, widths, fields, .. } = self;
+        let Cuts { symbols, widths, fields, escaped, .. } = self;
         let (top, entries) = (u32::from(window.top), target.len());
         symbols.resize(entries, 0);
         widths.resize(entries, 0);
         fields.resize(entries, 0);
         cut_all(C::default(), (top, zeros_too), target, base, (symbols, widths, fields));
+        find_escapes(symbols, escaped);
         escapes.clear();
-        for i in escaped(symbols) {
-            escapes.push(C::cut_lane(target[i], base.at(i)).class as u16);
-        }
+        let places = escaped.iter().map(|&i| i as usize);
+        escapes.extend(places.map(|i| C::cut_lane(target[i], base.at(i)).class as u16));
     }
 
     /// Finds the classes and the widths of the fields of entries with these symbols. `false` where a class is none that
-    /// [`LaneCut::join_lane`] takes. The symbols are at most 15, and `escapes` are as many as there are symbols 15.
+    /// [`LaneCut::join_lane`] takes. The symbols are at most 15; `escapes`: the classes of those in [`Cuts::escaped`].
     pub fn classify<E: Element, C: LaneCut<E>>(
         &mut self,
         window: Window,
@@ -149,7 +151,7 @@ impl Cuts {
         zeros_too: bool,
         escapes: &[u16],
     ) -> bool {
-        let Cuts { widths, classes, .. } = self;
+        let Cuts { widths, classes, escaped, .. } = self;
         let joined = |class: u16| C::JOINED.contains(&u32::from(class));
         if !joined(window.top) || !escapes.iter().all(|class| joined(*class)) {
             return false;
@@ -165,9 +167,9 @@ impl Cuts {
         let above = (window.top as u8).wrapping_add(1);
         let zero_width = if zeros_too { C::width(0) } else { 0 };
         classify_all(PhantomData::<E>, C::default(), (above, zero_width), symbols, classes, widths);
-        for (i, class) in escaped(symbols).zip(escapes) {
-            classes[i] = *class as u8;
-            widths[i] = C::width(classes[i]);
+        for (&i, class) in escaped.iter().zip(escapes) {
+            classes[i as usize] = *class as u8;
+            widths[i as usize] = C::width(*class as u8);
         }
         true
     }
@@ -188,17 +190,21 @@ wide! {
     ) -> () {
         let _ = cut;
         let ((top, zeros_too), (symbols, widths, fields)) = (rule, to);
-        for start in (0..target.len()).step_by(BLOCK) {
-            let block = start..target.len().min(start + BLOCK);
-            let (mut t, mut b) = ([E::ZERO; BLOCK], [E::ZERO; BLOCK]);
-            t[..block.len()].copy_from_slice(&target[block.clone()]);
-            if let Against::Base(base) = base {
-                b[..block.len()].copy_from_slice(&base[block.clone()]);
-            }
-            let cut = cut_block::<E, C>(top, zeros_too, &t, &b);
-            symbols[block.clone()].copy_from_slice(&cut.0[..block.len()]);
-            widths[block.clone()].copy_from_slice(&cut.1[..block.len()]);
-            fields[block.clone()].copy_from_slice(&cut.2[..block.len()]);
+        let bases = match base {
+            Against::Base(base) => base.as_chunks().0,
+            Against::Zero => &[],
+        };
+        let zeros = [E::ZERO; CUT];
+        let (blocks, rest) = target.as_chunks();
+        let outputs = symbols.as_chunks_mut().0.iter_mut().zip(widths.as_chunks_mut().0).zip(fields.as_chunks_mut().0);
+        for (number, (target, ((symbols, widths), fields))) in blocks.iter().zip(outputs).enumerate() {
+            let base = bases.get(number).unwrap_or(&zeros);
+            cut_block::<E, C, CUT>(top, zeros_too, target, base, (symbols, widths, fields));
+        }
+        for (k, &t) in rest.iter().enumerate() {
+            let i = CUT * blocks.len() + k;
+            let to = (std::array::from_mut(&mut symbols[i]), std::array::from_mut(&mut widths[i]), std::array::from_mut(&mut fields[i]));
+            cut_block::<E, C, 1>(top, zeros_too, &[t], &[base.at(i)], to);
         }
     }
 }
@@ -270,34 +276,39 @@ fn join_block<E: Element, C: LaneCut<E>, const N: usize>(
 
 /// Symbols, widths and fields of a block.
 #[inline(always)]
-fn cut_block<E: Element, C: LaneCut<E>>(
+fn cut_block<E: Element, C: LaneCut<E>, const N: usize>(
     top: u32,
     zeros_too: bool,
-    target: &[E; BLOCK],
-    base: &[E; BLOCK],
-) -> ([u8; BLOCK], [u8; BLOCK], [u32; BLOCK]) {
-    let (mut symbols, mut widths, mut fields) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
-    for i in 0..BLOCK {
+    target: &[E; N],
+    base: &[E; N],
+    (symbols, widths, fields): (&mut [u8; N], &mut [u8; N], &mut [u32; N]),
+) {
+    for i in 0..N {
         let lane = C::cut_lane(target[i], base[i]);
         let below = top.wrapping_sub(lane.class).min(u32::from(WINDOW)) + 1;
         symbols[i] = if lane.none { 0 } else { below as u8 };
         widths[i] = if lane.none && !zeros_too { 0 } else { lane.width as u8 };
         fields[i] = lane.field;
     }
-    (symbols, widths, fields)
 }
 
 wide! {
-    fn has_escapes[](symbols: &[u8]) -> bool {
-        symbols.iter().fold(false, |found, symbol| found | (*symbol == ESCAPE))
+    /// Where the symbol is an escape.
+    pub fn find_escapes[](symbols: &[u8], positions: &mut Vec<u32>) -> () {
+        positions.clear();
+        let (blocks, rest) = symbols.as_chunks::<BLOCK>();
+        for (number, block) in blocks.iter().enumerate() {
+            let escapes = block.iter().fold(0, |found, symbol| found | u8::from(*symbol == ESCAPE));
+            if escapes != 0 {
+                append_escapes(number * BLOCK, block, positions);
+            }
+        }
+        append_escapes(BLOCK * blocks.len(), rest, positions);
     }
 }
 
-/// Where the symbol is an escape.
-fn escaped(symbols: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    let blocks = symbols.chunks(LONG_BLOCK).enumerate().filter(|(_, block)| has_escapes(block));
-    blocks.flat_map(|(number, block)| {
-        let positions = block.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
-        positions.map(move |(i, _)| number * LONG_BLOCK + i)
-    })
+#[inline(never)]
+fn append_escapes(start: usize, symbols: &[u8], positions: &mut Vec<u32>) {
+    let escapes = symbols.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
+    positions.extend(escapes.map(|(i, _)| (start + i) as u32));
 }

@@ -3,7 +3,7 @@
 
 mod lanes;
 
-pub use lanes::{Cuts, LaneCut};
+pub use lanes::{Cuts, LaneCut, find_escapes};
 
 use crate::float::Element;
 

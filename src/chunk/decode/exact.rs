@@ -7,7 +7,7 @@ use crate::coding::{Coding, FieldReader, unpack};
 use crate::error::Parsed;
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, LaneCut, WINDOW, Window};
+use crate::exact::{Cut, ESCAPE, LaneCut, WINDOW, Window, find_escapes};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -32,7 +32,8 @@ pub fn apply_exact<E: Element, C: LaneCut<E>>(
     scratch: &mut Scratch,
 ) -> Parsed<Option<u64>> {
     let Scratch { symbols, escapes, cuts, .. } = scratch;
-    read_escapes(E::TYPE, symbols, escapes, input)?;
+    find_escapes(symbols, &mut cuts.escaped);
+    read_escapes(E::TYPE, cuts.escaped.len(), escapes, input)?;
     #[cfg(target_arch = "x86_64")]
     if let (Some(avx2), true, ElementType::F32, false) =
         (simd::avx2(), C::ZEROS_HAVE_FIELDS, E::TYPE, coding.skips_zeros())
@@ -132,9 +133,8 @@ impl Joiner<'_> {
     }
 }
 
-fn read_escapes(element: ElementType, symbols: &[u8], escapes: &mut Vec<u16>, input: &mut Reader<'_>) -> Parsed<()> {
+fn read_escapes(element: ElementType, count: usize, escapes: &mut Vec<u16>, input: &mut Reader<'_>) -> Parsed<()> {
     escapes.clear();
-    let count = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
     if element == ElementType::F64 {
         let bytes = input.slice(2 * count)?;
         escapes.extend(bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])));

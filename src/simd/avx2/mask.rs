@@ -44,11 +44,10 @@ static RANKS: [[u8; 8]; 256] = {
 };
 
 impl Avx2 {
-    /// Which of 64 symbols are not 0.
-    #[inline(always)]
-    pub fn mask64(self, block: &[u8; 64]) -> u64 {
+    /// Which symbols of each 64 are not 0.
+    pub fn mark(self, blocks: &[[u8; 64]], marks: &mut [u64]) {
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { mask64(block) }
+        unsafe { mark(blocks, marks) }
     }
 
     /// The mask bytes of whole groups of [`MASKED`] symbols, and the symbols that are not 0, less one, of which it tells the
@@ -70,6 +69,11 @@ impl Avx2 {
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { place_marked(masks, marked, symbols) }
     }
+}
+
+#[target_feature(enable = "avx2")]
+fn mark(blocks: &[[u8; 64]], marks: &mut [u64]) {
+    marks.iter_mut().zip(blocks).for_each(|(marks, block)| *marks = mask64(block));
 }
 
 /// Which of 64 symbols are not 0.
