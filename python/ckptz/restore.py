@@ -199,7 +199,7 @@ class OpenChain:
                 raise self._first_error(selections, error) from None
             self._read_without_residual(selections, progress, error)
         except OSError as error:
-            if self.residual is None:
+            if self.residual is None or is_shortage(error):
                 raise
             self._read_without_residual(selections, progress, error)
 
