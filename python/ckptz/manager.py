@@ -14,7 +14,7 @@ from . import codec
 from .errors import (
     CkptzError,
     FormatError,
-    MissingSnapshotError,
+    MissingKeyError,
     StepExistsError,
     StepOrderError,
     warn,
@@ -207,8 +207,8 @@ class CheckpointManager:
         (but never to integers what is none). as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
         next save. residual: False gives the newest snapshot as it will be once it is history.
-        Raises `MissingSnapshotError` for a step or keys that are not there, or `FormatError`
-        naming file, tensor and offset.
+        Raises `MissingSnapshotError` for a step that is not there, `MissingKeyError` for keys, or
+        `FormatError` naming file, tensor and offset.
         """
         read = read_as(keys, like, cast, as_numpy, types, progress)
 
@@ -218,7 +218,7 @@ class CheckpointManager:
 
         entry, state = self._reader.use(self._wanted(step), self._writer.tip, use)
         if keys is not None and not state:
-            raise MissingSnapshotError(f"{self.path}: no key path matches {keys!r}")
+            raise MissingKeyError(f"{self.path}: no key path matches {keys!r}")
         if rewind:
             with self._saving:
                 self._writer.rewind(entry)

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import codec
 from .encode import encode_tensors
-from .errors import FormatError, MissingSnapshotError
+from .errors import FormatError, MissingKeyError
 from .file import SNAPSHOT, FileReader, FileWriter
 from .flat import Keys, read_as
 from .messagepack import encode_values
@@ -75,7 +75,7 @@ def load_file(
     with _open(path, threads) as chain:
         state = read(chain)
     if keys is not None and not state:
-        raise MissingSnapshotError(f"{path}: no key path matches {keys!r}")
+        raise MissingKeyError(f"{path}: no key path matches {keys!r}")
     return state
 
 
