@@ -29,7 +29,7 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
     """Save a state as one file, bit for bit. What was at `path` is replaced in one step.
 
     Raises `UnsupportedTypeError`, which names the key path, or `OSError`; `path` is then as it
-    was.
+    was, unless the last step failed: to make the new name durable in its folder.
     """
     flat = flatten(state)
     schema = Schema.parse(flat.schema)
