@@ -224,11 +224,16 @@ class CheckpointManager:
                 self._writer.rewind(entry)
         return state
 
-    def open(self, step: int | None = None, *, as_numpy: bool = False) -> Snapshot:
-        """Return a read-only mapping from key paths to lazy tensors of a step (the newest)."""
+    def open(
+        self, step: int | None = None, *, as_numpy: bool = False, residual: bool = True
+    ) -> Snapshot:
+        """Return a read-only mapping from key paths to lazy tensors of a step (the newest).
+
+        as_numpy and residual: as in `restore`.
+        """
 
         def use(entry: Entry, look_again: bool) -> Snapshot:
-            return Snapshot(self._reader.open(entry, look_again), as_numpy)
+            return Snapshot(self._reader.open(entry, look_again, residual), as_numpy)
 
         return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
 

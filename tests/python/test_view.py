@@ -68,6 +68,16 @@ def test_a_snapshot_is_a_mapping(snapshot: ckptz.Snapshot) -> None:
         dict(snapshot)["other"]
 
 
+def test_the_newest_as_it_will_be_once_it_is_history(tmp_path: Path) -> None:
+    manager = ckptz.CheckpointManager(tmp_path)
+    for step, tree in enumerate(stores.training(3)):
+        manager.save(step, tree)
+    with manager.open(residual=False) as lossy, manager.open() as exact:
+        same(lossy["model/weight"].numpy(), manager.restore(residual=False)["model"]["weight"])
+        same(exact["model/weight"].numpy(), manager.restore()["model"]["weight"])
+        assert lossy["model/weight"].numpy().tobytes() != exact["model/weight"].numpy().tobytes()
+
+
 def test_snapshots_are_compared_by_identity(snapshot: ckptz.Snapshot, tmp_path: Path) -> None:
     ckptz.save_file(STATE, tmp_path / "one.ckptz")
     with (
