@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import codec, state
+from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import MissingKeyError
 from .layers import Selection, nbytes_of, new_array, shape_of
@@ -133,7 +133,7 @@ def _is_integer(index: object) -> bool:
     return isinstance(index, int | np.integer) and not isinstance(index, bool | np.bool_)
 
 
-class Snapshot(Mapping[str, TensorView]):
+class Snapshot(Closing, Mapping[str, TensorView]):
     """The tensors of one snapshot by key path, each read when it is used.
 
     A context manager; the files stay open until it is closed or forgotten. `plain` has the plain
@@ -180,17 +180,6 @@ class Snapshot(Mapping[str, TensorView]):
     def close(self) -> None:
         """Close the files."""
         self._chain.close()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Snapshot of step {self.step}: {len(self)} tensors>"

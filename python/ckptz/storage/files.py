@@ -19,6 +19,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from ..closing import Closing
+
 __all__ = ["TEMPORARY", "Reader", "Writer", "replace_file", "sync_directory"]
 
 Bytes = NDArray[np.uint8]
@@ -41,7 +43,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-class Reader:
+class Reader(Closing):
     """A file open for reading at any offset."""
 
     def __init__(self, path: Path) -> None:
@@ -68,12 +70,6 @@ class Reader:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
