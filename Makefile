@@ -3,8 +3,10 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Snapshots for `make bench`: the large set where it lies beside the checkout, else the demo's.
-TRACES ?= $(firstword $(wildcard ../shared/traces) examples/data)
+# What may lie beside the checkout, and need not: a folder that `make bench` and CI use if it is there.
+SHARED ?= ../shared
+# Snapshots for `make bench`: the large set in that folder, else the demo's.
+TRACES ?= $(firstword $(wildcard $(SHARED)/traces) examples/data)
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check

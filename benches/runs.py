@@ -14,11 +14,9 @@ from typing import Any
 import ckptz
 import numpy as np
 from ckptz.inputs import list_inputs, open_input
+from ckptz.inputs.listing import SUFFIXES
 
 State = dict[str, Any]
-
-
-SUFFIXES = (".safetensors", ".npz", ".pt", ".pth")
 
 
 @dataclass
@@ -128,7 +126,7 @@ def step_norms(restored: State, state: State, before: State) -> dict[str, float]
     return {k: math.sqrt(errors[k] / steps[k]) if steps[k] else 0.0 for k in errors}
 
 
-def mean(values: list[float]) -> float:
+def geometric_mean(values: list[float]) -> float:
     """Geometric mean."""
     return math.exp(sum(map(math.log, values)) / len(values))
 

@@ -2,8 +2,8 @@
 
     python examples/demo.py [--data FOLDER] [--out FOLDER]
 
-It uses nothing but the public API, so it is an example too. FOLDER of data holds a folder of
-snapshots for each run.
+It is an example too: of the manager and of `ckptz.inputs`, which reads the files of
+others. FOLDER of data holds a folder of snapshots for each run.
 """
 
 from __future__ import annotations

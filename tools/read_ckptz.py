@@ -402,7 +402,7 @@ def is_uint(value, limit=2**64):
 def show(key):
     """One key of a key path as text."""
     escaped = str(key).replace("~", "~0").replace("/", "~1")
-    return "~2" + escaped if isinstance(key, str) and re.fullmatch("-?[0-9]+", key) else escaped
+    return "~2" + escaped if isinstance(key, str) and re.fullmatch("-?(0|[1-9][0-9]*)", key) else escaped
 
 
 NODE_SIZES = {0: (3,), 1: (3,), 2: (3,), 3: (5,), 4: (4,), 5: (3,), 6: (4,), 7: (3,), 16: (2,), 17: (5, 7), 18: (3,)}

@@ -23,7 +23,7 @@ from ._core import SnapshotEncoder as SnapshotEncoder
 from ._core import Spec as Spec
 from .dtypes import dtype_name, layout, numpy_dtype, shape_fits
 from .errors import ChecksumError, FormatError, UnsupportedTypeError
-from .policy import DEFAULT_LEVELS, Policy, Rule, is_batch_statistic
+from .policy import DEFAULT_BITS, DEFAULT_LEVELS, Policy, Rule, is_batch_statistic
 from .state import contiguous
 
 __all__ = ["decode", "encode"]
@@ -43,6 +43,9 @@ _LARGEST_OPAQUE = 255
 
 _MOST_THREADS = 1024
 
+_CHUNK_LOG2 = 16
+_LEAST_ELEMENTS = 16  # Smaller tensors are exact: tables would take more than they save.
+
 _MAGIC = b"CKA\x01"
 _END = struct.Struct("<IQ")
 _CRC_BYTES = 8
@@ -53,11 +56,17 @@ def default_threads(threads: int | None = None) -> int:
     if threads is None:
         text = os.environ.get("CKPTZ_NUM_THREADS", "")
         if not (text.isascii() and text.isdecimal()):
-            return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+            return min(_usable_cores(), _MOST_THREADS)
         threads = int(text)
     if type(threads) is not int or not 1 <= threads <= _MOST_THREADS:
         raise ValueError(f"threads={threads!r} is not an integer from 1 to {_MOST_THREADS}")
     return threads
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS has no such thing
 
 
 def element_number(element_type: str, itemsize: int) -> int:
@@ -78,32 +87,31 @@ def element_count(element: int, nbytes: int) -> int:
 def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
     """Return what a rule asks of the core; `small`: a tensor without dimensions."""
     if rule is None or rule.mode == "exact":
-        return Spec.exact(links=True, chunk_log2=16)
+        return Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
     if rule.mode == "paper":
         return _paper_spec(rule)
     if small or (batch_statistic and rule.mode == "auto"):
-        return Spec.exact(links=True, chunk_log2=16)
-    ordered = rule.domain == "ordered" and rule.levels is not None
+        return Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
     return Spec.lossy(
         levels=rule.levels or DEFAULT_LEVELS,
         bits=None,
-        non_negative_levels=rule.levels if ordered else rule.non_negative_levels,
+        non_negative_levels=rule.non_negative_levels,
         domain=rule.domain,
         representative=rule.representative,
         refinement=rule.refinement,
         base="auto",
         coding=rule.coding,
         exact_fallback=True,
-        least_elements=16,
+        least_elements=_LEAST_ELEMENTS,
         links=True,
-        chunk_log2=16,
+        chunk_log2=_CHUNK_LOG2,
     )
 
 
 def _paper_spec(rule: Rule) -> Spec:
     return Spec.lossy(
         levels=None,
-        bits=rule.bits or 3,
+        bits=rule.bits or DEFAULT_BITS,
         non_negative_levels=None,
         domain="value" if rule.domain == "auto" else rule.domain,
         representative=rule.representative,
@@ -113,7 +121,7 @@ def _paper_spec(rule: Rule) -> Spec:
         exact_fallback=False,
         least_elements=0,
         links=False,
-        chunk_log2=16,
+        chunk_log2=_CHUNK_LOG2,
     )
 
 
@@ -172,18 +180,8 @@ def encode(
     )
     room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
     meta = msgspec.msgpack.encode([name, list(target.shape), encoder.finish()[0]])
-    end = length + len(meta) + _END.size
-    if end > room.size:
-        if out is not None:
-            raise ValueError(f"out has {room.size} bytes, {end} are needed")
-        room = np.resize(room, end)
-    room[: len(_MAGIC)] = np.frombuffer(_MAGIC, np.uint8)
-    room[length : length + len(meta)] = np.frombuffer(meta, np.uint8)
-    room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), 0), np.uint8)
-    crc = Crc()
-    crc.update(room[: end - _CRC_BYTES])
-    room[end - _CRC_BYTES : end] = np.frombuffer(struct.pack("<Q", crc.value), np.uint8)
-    return room.data[:end] if out is not None else room[:end].tobytes()
+    framed = _frame(room, length, meta, given=out is not None)
+    return framed.tobytes() if out is None else framed.data
 
 
 def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
@@ -211,6 +209,22 @@ def _fill(encoder: SnapshotEncoder, room: Bytes, *, given: bool) -> tuple[Bytes,
         length += written
 
 
+def _frame(room: Bytes, length: int, meta: bytes, *, given: bool) -> Bytes:
+    """Put the magic before the payload, the rest after it; return what is used of the room."""
+    end = length + len(meta) + _END.size
+    if end > room.size:
+        if given:
+            raise ValueError(f"out has {room.size} bytes, {end} are needed")
+        room = np.resize(room, end)
+    room[: len(_MAGIC)] = np.frombuffer(_MAGIC, np.uint8)
+    room[length : length + len(meta)] = np.frombuffer(meta, np.uint8)
+    room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), 0), np.uint8)
+    crc = Crc()
+    crc.update(room[: end - _CRC_BYTES])
+    room[end - _CRC_BYTES : end] = np.frombuffer(struct.pack("<Q", crc.value), np.uint8)
+    return room[:end]
+
+
 def _check_base(base: object, dtype: np.dtype[Any], shape: tuple[int, ...], verb: str) -> None:
     if not isinstance(base, np.ndarray) or base.dtype != dtype or base.shape != shape:
         raise ValueError(f"{verb}: the base must be an array of dtype {dtype} and shape {shape}")
@@ -228,9 +242,9 @@ def decode(
     """Return the array that `encode` coded: `base`, changed in place, or a new one without.
 
     base: as it was before `encode` (if that had one), C-contiguous and writable. Raises
-    `ValueError` where a base is needed or does not fit, `FormatError` for damaged bytes (the base
-    is then untouched), `ChecksumError` for another base than the writer had (its content is then
-    lost).
+    `ValueError` where a base is needed or does not fit, `ChecksumError` for damaged bytes, and for
+    another base than the writer had, `FormatError` for bytes that `encode` never gives. Where the
+    CRC fails the base is untouched; after any other error its content is lost.
     """
     raw = np.frombuffer(data, np.uint8)
     name, shape, header, payload = _parse(raw)

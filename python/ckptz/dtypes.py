@@ -40,7 +40,7 @@ BUILTIN = {
     "complex64": 8,
     "complex128": 16,
 }
-_ML_DTYPES = {
+ML_SIZES = {
     "bfloat16": 2,
     "bcomplex32": 4,
     "complex32": 4,
@@ -79,7 +79,7 @@ _RAW = {
     "bits4x2": 1,
     "bits16": 2,
 }
-_SIZES = BUILTIN | _ML_DTYPES | _RAW
+_SIZES = BUILTIN | ML_SIZES | _RAW
 _FLOATS = {
     "float16": ("f16", 1),
     "bfloat16": ("bf16", 1),
@@ -156,7 +156,7 @@ def _extension_name(dtype: np.dtype[Any]) -> str | None:
     import ml_dtypes
 
     name: str = dtype.name
-    return name if name in _ML_DTYPES and getattr(ml_dtypes, name, None) is dtype.type else None
+    return name if name in ML_SIZES and getattr(ml_dtypes, name, None) is dtype.type else None
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -170,7 +170,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(f"u{_RAW[name]}")
     if name == "complex32":
         return _complex32()
-    if name in _ML_DTYPES:
+    if name in ML_SIZES:
         import ml_dtypes
 
         kind = getattr(ml_dtypes, name, None)

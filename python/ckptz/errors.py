@@ -14,6 +14,7 @@ __all__ = [
     "CkptzWarning",
     "FormatError",
     "MismatchError",
+    "MissingKeyError",
     "MissingSnapshotError",
     "PolicyError",
     "StepExistsError",
@@ -43,6 +44,12 @@ class ChecksumError(FormatError):
 
 class MissingSnapshotError(CkptzError, LookupError):
     """A step, a parent snapshot, or a key that the store does not hold."""
+
+
+class MissingKeyError(MissingSnapshotError, KeyError):
+    """A key path that the snapshot does not hold: no damage."""
+
+    __str__ = Exception.__str__  # that of `KeyError` would quote the message
 
 
 class MismatchError(CkptzError, ValueError):

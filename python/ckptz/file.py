@@ -49,7 +49,7 @@ _TAIL = 1 << 16
 
 
 class _Sink(Protocol):
-    def write(self, data: bytes | memoryview | Bytes) -> None: ...
+    def write(self, data: bytes | memoryview | Bytes) -> object: ...
 
 
 class _Source(Protocol):

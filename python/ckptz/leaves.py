@@ -15,11 +15,11 @@ from .keypath import Key
 from .messagepack import Node, pack
 from .schema import SHARED, TENSOR, VALUE
 
-__all__ = ["Handler", "Leaves", "refuse"]
+__all__ = ["PLAIN", "Handler", "Leaves", "refuse"]
 
 Handler = Callable[[Key, Any], None]
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _ADVICE = (bool, int, float, complex, str, bytes, dict, list, tuple)
 
 
@@ -60,7 +60,7 @@ class Leaves:
 
     def handlers(self) -> dict[type, Handler]:
         """Methods by exact type."""
-        handlers: dict[type, Handler] = dict.fromkeys(_PLAIN, self.value)
+        handlers: dict[type, Handler] = dict.fromkeys(PLAIN, self.value)
         handlers[bytearray] = lambda key, value: self.value(key, bytes(value))
         handlers |= dict.fromkeys((np.ndarray, np.memmap), self.array)
         if self.torch is not None:

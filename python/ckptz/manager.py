@@ -14,7 +14,7 @@ from . import codec
 from .errors import (
     CkptzError,
     FormatError,
-    MissingSnapshotError,
+    MissingKeyError,
     StepExistsError,
     StepOrderError,
     warn,
@@ -207,8 +207,8 @@ class CheckpointManager:
         (but never to integers what is none). as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
         next save. residual: False gives the newest snapshot as it will be once it is history.
-        Raises `MissingSnapshotError` for a step or keys that are not there, or `FormatError`
-        naming file, tensor and offset.
+        Raises `MissingSnapshotError` for a step that is not there, `MissingKeyError` for keys, or
+        `FormatError` naming file, tensor and offset.
         """
         read = read_as(keys, like, cast, as_numpy, types, progress)
 
@@ -218,17 +218,22 @@ class CheckpointManager:
 
         entry, state = self._reader.use(self._wanted(step), self._writer.tip, use)
         if keys is not None and not state:
-            raise MissingSnapshotError(f"{self.path}: no key path matches {keys!r}")
+            raise MissingKeyError(f"{self.path}: no key path matches {keys!r}")
         if rewind:
             with self._saving:
                 self._writer.rewind(entry)
         return state
 
-    def open(self, step: int | None = None, *, as_numpy: bool = False) -> Snapshot:
-        """Return a read-only mapping from key paths to lazy tensors of a step (the newest)."""
+    def open(
+        self, step: int | None = None, *, as_numpy: bool = False, residual: bool = True
+    ) -> Snapshot:
+        """Return a read-only mapping from key paths to lazy tensors of a step (the newest).
+
+        as_numpy and residual: as in `restore`.
+        """
 
         def use(entry: Entry, look_again: bool) -> Snapshot:
-            return Snapshot(self._reader.open(entry, look_again), as_numpy)
+            return Snapshot(self._reader.open(entry, look_again, residual), as_numpy)
 
         return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
 

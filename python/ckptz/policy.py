@@ -16,6 +16,7 @@ __all__ = ["Policy", "Rule", "is_batch_statistic"]
 Mode = Literal["auto", "lossy", "exact", "paper"]
 
 DEFAULT_LEVELS = 3
+DEFAULT_BITS = 3
 
 _BATCH_STATISTICS = re.compile(r"running_mean|running_var|batch_stats")
 _CHOICES = {
@@ -114,7 +115,7 @@ class Policy:
     @classmethod
     def paper(
         cls,
-        bits: int = 3,
+        bits: int = DEFAULT_BITS,
         representative: Literal["midrange", "mean"] = "midrange",
         coding: Literal["plain", "auto"] = "plain",
     ) -> Policy:
@@ -142,8 +143,8 @@ class Policy:
         if name == "exact" and not colon:
             return cls.exact()
         if name in ("lossy", "paper") and (digits or not colon):
-            count = int(number) if colon else 3
-            return cls.lossy(count) if name == "lossy" else cls.paper(count)
+            make = cls.lossy if name == "lossy" else cls.paper
+            return make(int(number)) if colon else make()
         known = "'lossy', 'lossy:LEVELS', 'exact', 'paper', 'paper:BITS'"
         raise PolicyError(f"unknown policy {policy!r}; known are {known}")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from .errors import FormatError, MissingSnapshotError, warn
+from .errors import FormatError, MissingKeyError, MissingSnapshotError, warn
 from .restore import OpenChain, ResidualGoneError
 from .storage import Listed, is_shortage
 from .store import Entry, Store
-from .template import MissingKeysError
 
 __all__ = ["SnapshotReader"]
 
@@ -47,7 +46,7 @@ class SnapshotReader:
         while (entry := self._candidate(step, tip, tried, bool(failed))) is not None:
             try:
                 found = use(entry, entry.id not in lost)
-            except MissingKeysError:
+            except MissingKeyError:
                 raise
             except (FormatError, MissingSnapshotError) as error:
                 failed.append(error)

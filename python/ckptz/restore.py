@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
+from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
 from .file import PAYLOAD_AT, FileReader
@@ -39,7 +39,7 @@ class _Plan:
     chain: codec.Chain
 
 
-class OpenChain:
+class OpenChain(Closing):
     """The files that lead to one snapshot, open, with their record headers read.
 
     A context manager. With a residual as the last layer lossy tensors are exact; a damaged
@@ -199,7 +199,7 @@ class OpenChain:
                 raise self._first_error(selections, error) from None
             self._read_without_residual(selections, progress, error)
         except OSError as error:
-            if self.residual is None:
+            if self.residual is None or is_shortage(error):
                 raise
             self._read_without_residual(selections, progress, error)
 
@@ -266,14 +266,3 @@ class OpenChain:
         """Close the files."""
         self._closed = True
         self._files.close()
-
-    def __enter__(self) -> OpenChain:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,8 +50,6 @@ class TensorNode(msgspec.Struct, frozen=True, gc=False):
     """0 NumPy array, 1 torch tensor."""
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
-    elements: int
-    """Stored elements: two for an entry of complex32, complex64 or complex128."""
     itemsize: int
     """Bytes of one entry."""
     element_type: str
@@ -89,11 +86,6 @@ class Schema:
     tensors: tuple[TensorNode, ...]
     value_count: int
     _leaves: tuple[tuple[Where, str, int], ...]
-
-    @property
-    def value_paths(self) -> tuple[str, ...]:
-        """Key paths of the plain values, in the order of the values."""
-        return tuple(to_text(_keys(where)) for where, kind, _ in self._leaves if kind == "value")
 
     def leaves(self, *, attributes: bool = False) -> Iterator[Leaf]:
         """Yield the leaves in preorder; those of `_metadata` attributes only if asked for."""
@@ -276,5 +268,4 @@ def _tensor_fields(name: Any, shape: Any, flavour: Any, *box: Any) -> tuple[Any,
         raise FormatError(f"shape {shape!r:.80} at {offset!r:.80} is not within {whole!r:.80}")
     if box and whole == shape:
         raise FormatError("a global shape and offset that add nothing")
-    elements = prod(shape) * known.per_entry if known.itemsize else 0
-    return name, shape, flavour, whole, offset, elements, known.itemsize, known.element_type
+    return name, shape, flavour, whole, offset, known.itemsize, known.element_type

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import codec
 from .encode import encode_tensors
-from .errors import FormatError, MissingSnapshotError
+from .errors import FormatError, MissingKeyError
 from .file import SNAPSHOT, FileReader, FileWriter
 from .flat import Keys, read_as
 from .messagepack import encode_values
@@ -29,7 +29,7 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
     """Save a state as one file, bit for bit. What was at `path` is replaced in one step.
 
     Raises `UnsupportedTypeError`, which names the key path, or `OSError`; `path` is then as it
-    was.
+    was, unless the last step failed: to make the new name durable in its folder.
     """
     flat = flatten(state)
     schema = Schema.parse(flat.schema)
@@ -75,7 +75,7 @@ def load_file(
     with _open(path, threads) as chain:
         state = read(chain)
     if keys is not None and not state:
-        raise MissingSnapshotError(f"{path}: no key path matches {keys!r}")
+        raise MissingKeyError(f"{path}: no key path matches {keys!r}")
     return state
 
 

@@ -43,8 +43,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     def encode(self) -> bytes:
         """Return the MessagePack form, without the trailing fields that have their defaults."""
         fields = [getattr(self, name) for name in self.__struct_fields__]
-        defaults: list[Any] = [None] * 5 + [None, [], [], None, 0, None, []]
-        while len(fields) > 5 and fields[-1] == defaults[len(fields) - 1]:
+        while len(fields) > len(_REQUIRED) and fields[-1] == _BLANK[len(fields) - 1]:
             fields.pop()
         return _ENCODER.encode(fields)
 
@@ -77,6 +76,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             last = end + 1
 
 
+_REQUIRED = (0, 0, None, b"", 0)
+_BLANK = msgspec.structs.astuple(Meta(*_REQUIRED))
 _DECODER = msgspec.msgpack.Decoder(Meta)
 
 

@@ -51,6 +51,10 @@ class SnapshotStats:
     id: str
     kind: str
     """full or delta."""
+    parent: int | None
+    """Step of the snapshot that it is a delta against; None: of none."""
+    created: float
+    """When it was saved: seconds since 1970-01-01 UTC."""
     exact: bool
     """Whether it is restored bit for bit as it was saved: with a residual, or without loss."""
     finite: bool
@@ -78,14 +82,37 @@ class SnapshotStats:
 def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
     """Return the statistics of a snapshot. Raises `FormatError`, `MissingSnapshotError`."""
     chain = store.chain(entry)
-    schema = store.schema(entry, chain)
-    tensors: dict[str, TensorStats] = {}
-    nodes = schema.tensors
+    tensors = _tensor_stats(store, entry, chain)
+    residual = store.residuals.get(entry.id)
+    # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
+    exact = residual is not None or not any(t.lossy for t in tensors.values())
+    read = [*chain, residual] if residual is not None else chain
+    return SnapshotStats(
+        step=entry.meta.step,
+        id=entry.id.hex(),
+        kind="full" if entry.meta.full else "delta",
+        parent=None if entry.meta.full else chain[-2].meta.step,
+        created=entry.meta.created / 1000,
+        exact=exact,
+        finite=not entry.meta.marks & 1,
+        raw_bytes=sum(t.raw_bytes for t in tensors.values()),
+        bytes=entry.size,
+        residual_bytes=0 if residual is None else residual.size,
+        error=max((t.error for t in tensors.values()), default=0.0),
+        restore_files=len(read),
+        restore_bytes=sum(layer.size for layer in read),
+        tensors=tensors,
+    )
+
+
+def _tensor_stats(store: Store, entry: Entry, chain: list[Entry]) -> dict[str, TensorStats]:
+    nodes = store.schema(entry, chain).tensors
     try:
         shapes = [shape_of(node) for node in nodes]
         described = codec.describe(store.stored(entry).headers, shapes)
     except codec.RecordError as error:
         raise FormatError(f"{store.storage / entry.name}: {error.args[0]}") from None
+    tensors: dict[str, TensorStats] = {}
     for node, record in zip(nodes, described, strict=True):
         source = record["source"]
         tensors[node.path] = TensorStats(
@@ -102,21 +129,4 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
             table_bytes=record["table_bytes"],
             link=None if source is None else nodes[source].path,
         )
-    residual = store.residuals.get(entry.id)
-    # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
-    exact = residual is not None or not any(t.lossy for t in tensors.values())
-    read = [*chain, residual] if residual is not None else chain
-    return SnapshotStats(
-        step=entry.meta.step,
-        id=entry.id.hex(),
-        kind="full" if entry.meta.full else "delta",
-        exact=exact,
-        finite=not entry.meta.marks & 1,
-        raw_bytes=sum(t.raw_bytes for t in tensors.values()),
-        bytes=entry.size,
-        residual_bytes=0 if residual is None else residual.size,
-        error=max((t.error for t in tensors.values()), default=0.0),
-        restore_files=len(read),
-        restore_bytes=sum(layer.size for layer in read),
-        tensors=tensors,
-    )
+    return tensors

@@ -13,23 +13,19 @@ from numpy.typing import NDArray
 
 from . import torch as torch_leaves
 from .dtypes import dtype_name, numpy_dtype
-from .errors import MismatchError, MissingSnapshotError, UnsupportedTypeError
+from .errors import MismatchError, MissingKeyError, UnsupportedTypeError
 from .keypath import Key, Keys, key_fits, to_text
 from .rebuild import tensor
 from .restore import OpenChain
 from .schema import MAX_DEPTH, Leaf
 
-__all__ = ["MissingKeysError", "Template"]
+__all__ = ["Template"]
 
 _SHOWN = 8
 # How far a cast may go: up this ladder, or within a rung.
 _RUNGS = [r"bool", r"u?int\d+", r"float\w+|bfloat16|<f\d+", r"b?complex\d+|<c\d+"]
 # Not numbers to NumPy, only to torch.
 _OPAQUE = re.compile(r"u?int[3567]|float4_e2m1fn_x2|complex32")
-
-
-class MissingKeysError(MissingSnapshotError):
-    """Key paths of the template that the snapshot does not hold: no damage."""
 
 
 @dataclass(slots=True)
@@ -63,14 +59,14 @@ class Template:
     ) -> Any:
         """Return a state of the template's structure. Only its tensors are read.
 
-        Raises `MissingKeysError`, `MismatchError`, and what reading raises.
+        Raises `MissingKeyError`, `MismatchError`, and what reading raises.
         """
         known = {leaf.path: leaf for leaf in chain.schema.leaves(attributes=True)}
         pairs = [(wanted, known.get(to_text(wanted.keys))) for wanted in self._leaves]
         missing = [to_text(w.keys) for w, leaf in pairs if leaf is None and not w.optional]
         if missing:
             more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            raise MissingKeysError(
+            raise MissingKeyError(
                 f"step {chain.entry.meta.step} has no {', '.join(missing[:_SHOWN])}{more}"
             )
         for wanted, leaf in pairs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .errors import FormatError, MissingSnapshotError
 from .file import RESIDUAL, FileReader
 from .restore import OpenChain
-from .storage import Listed
+from .storage import Listed, is_shortage
 from .store import Entry, Store
 
 __all__ = ["Problem", "VerifyReport", "verify_store"]
@@ -43,7 +43,10 @@ class VerifyReport:
 
 
 def verify_store(store: Store, threads: int, progress: Progress | None = None) -> VerifyReport:
-    """Read everything. Snapshots found damaged count as such in `store` from here on."""
+    """Read everything. Snapshots found damaged count as such in `store` from here on.
+
+    Raises `OSError` for a lack of descriptors or memory, which says nothing of the files.
+    """
     store.refresh()
     report = VerifyReport()
     for name, text in sorted(store.problems.items()):
@@ -75,6 +78,8 @@ def _check_payloads(store: Store, report: VerifyReport, progress: Progress | Non
             with store.storage.open(name) as source:
                 FileReader(source).check_payload()
         except (FormatError, OSError) as error:
+            if is_shortage(error):
+                raise
             if _gone(entry, error):
                 continue
             bad.add(entry.listed)
@@ -104,6 +109,8 @@ def _check_chain(
             with OpenChain.of_store(store, tip, threads=threads) as opened:
                 opened.check(progress)
         except (FormatError, MissingSnapshotError, OSError) as error:
+            if is_shortage(error):
+                raise
             store.mark_damaged(tip)
             report.problems.append(Problem(tip.name, str(error), tip.meta.step))
             continue
@@ -125,5 +132,7 @@ def _check_residual(
         ) as opened:
             opened.check(progress)
     except (FormatError, MissingSnapshotError, OSError) as error:
+        if is_shortage(error):
+            raise
         if not _gone(residual, error):
             report.problems.append(Problem(residual.name, str(error)))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import codec, state
+from .closing import Closing
 from .dtypes import numpy_dtype
-from .errors import MissingSnapshotError
+from .errors import MissingKeyError
 from .layers import Selection, nbytes_of, new_array, shape_of
 from .restore import OpenChain
 from .schema import TensorNode
@@ -133,7 +133,7 @@ def _is_integer(index: object) -> bool:
     return isinstance(index, int | np.integer) and not isinstance(index, bool | np.bool_)
 
 
-class Snapshot(Mapping[str, TensorView]):
+class Snapshot(Closing, Mapping[str, TensorView]):
     """The tensors of one snapshot by key path, each read when it is used.
 
     A context manager; the files stay open until it is closed or forgotten. `plain` has the plain
@@ -161,7 +161,7 @@ class Snapshot(Mapping[str, TensorView]):
         try:
             number = self._numbers[path]
         except KeyError:
-            raise MissingSnapshotError(f"step {self.step} has no tensor {path!r}") from None
+            raise MissingKeyError(f"step {self.step} has no tensor {path!r}") from None
         return TensorView(self._chain, number, path, self._as_numpy)
 
     def __iter__(self) -> Iterator[str]:
@@ -173,20 +173,13 @@ class Snapshot(Mapping[str, TensorView]):
     def __contains__(self, path: object) -> bool:
         return path in self._numbers
 
+    # Each is a place to read from: compared by content, it would be as its own copy is not.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def close(self) -> None:
         """Close the files."""
         self._chain.close()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Snapshot of step {self.step}: {len(self)} tensors>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import itertools
 import mmap
 import os
 import platform
@@ -100,6 +101,21 @@ def saved(path: Path, *steps: int, **options: Any) -> ckptz.CheckpointManager:
     for step in steps:
         manager.save(step, small(step))
     return manager
+
+
+def begun(
+    path: str | Path, steps: int = 4, first: int = 0, **options: Any
+) -> ckptz.CheckpointManager:
+    """Manager of a new store with the states number `first` and on of `training(10)`."""
+    manager = ckptz.CheckpointManager(path, **options)
+    for step, tree in enumerate(itertools.islice(training(10), first, first + steps)):
+        manager.save(step, tree)
+    return manager
+
+
+def contents(manager: ckptz.CheckpointManager) -> dict[int, str]:
+    """Digest of every step that can be restored."""
+    return {step: digest(manager.restore(step)) for step in manager}
 
 
 class Clock:

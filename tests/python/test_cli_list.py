@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import ckptz
@@ -38,6 +39,21 @@ def test_ls_json_agrees_with_the_library(tmp_path: Path) -> None:
                 stats.restore_bytes,
             )
     assert [row["exact"] for row in document["steps"]] == [True, False, True]
+
+
+@pytest.mark.parametrize("created", [2**64 - 1, 253_402_300_799_999])
+def test_ls_of_a_step_of_no_calendar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, created: int
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: created * 10**6)
+    monkeypatch.setenv("TZ", "UTC-9")
+    time.tzset()
+    store = pack(tmp_path, [1])
+    assert run("ls", store).out.splitlines()[1].split()[-1] == "-"
+    (row,) = run("ls", store, "--json").document["steps"]
+    assert str(row["saved"])[:22] == ("None" if created > 2**60 else "9999-12-31T23:59:59.99")
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_ls_of_a_damaged_store(tmp_path: Path) -> None:

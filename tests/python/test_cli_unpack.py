@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import ckptz
 import ml_dtypes
@@ -109,6 +112,33 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     store = pack(tmp_path, [1])
     line = fails(3, "unpack", store, "-o", tmp_path / "none" / "out.npz")
     assert "No such file or directory" in line
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz"])
+def test_an_error_names_the_file_that_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    store = pack(tmp_path, [1], "--exact", "none")
+    out = tmp_path / f"out.{suffix}"
+    (snapshot,) = store.glob("*.ckptz")
+    read = os.preadv
+
+    def bad_sector(descriptor: int, views: Any, at: int) -> int:
+        if list(tmp_path.glob(".tmp-*")):  # the output has been begun
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, views, at)
+
+    def full_disk(descriptor: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", bad_sector)
+        line = fails(3, "unpack", store, "-o", out)
+        assert line == f"ckptz: {snapshot}: Input/output error"
+        patch.setattr(os, "preadv", read)
+        patch.setattr(os, "write", full_disk)
+        assert fails(3, "unpack", store, "-o", out) == f"ckptz: {out}: No space left on device"
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_a_damaged_newest_is_passed_over(tmp_path: Path) -> None:

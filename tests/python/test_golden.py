@@ -142,3 +142,12 @@ def test_the_examples_of_the_format_page(tmp_path: Path) -> None:
     assert [round(float(x), 2) for x in restored] == expected
     assert codec.content_sum(b"") == 0
     assert codec.content_sum(bytes(range(200))) == 0xB1E54DD8210C25E7
+
+
+def test_the_plain_reader_writes_key_paths_as_ckptz_does(tmp_path: Path) -> None:
+    keys = ["007", "7", "-7", "-0", "0", "-07", "7\n", "٣", "~", "a/b", "", 7, -7]
+    state = {key: np.full(2, number) for number, key in enumerate(keys)}
+    ckptz.save_file(state, tmp_path / "one.ckptz")
+    found = read_ckptz.read_file(str(tmp_path / "one.ckptz"))
+    with ckptz.safe_open(tmp_path / "one.ckptz") as snapshot:
+        assert list(found) == list(snapshot)

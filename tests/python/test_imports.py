@@ -23,7 +23,7 @@ RUST = ROOT / "src"
 # Lowest first: each imports only what stands before it. Folders count as one; `ckptz` is
 # `__init__.py`, the public names.
 PYTHON_ORDER = """
-    errors keypath dtypes messagepack schema torch leaves rebuild state policy codec
+    errors closing keypath dtypes messagepack schema torch leaves rebuild state policy codec
     snapshot storage file store layers restore template reader flat encode stats verify view base
     writer single manager inputs outputs plots ckptz cli __main__
 """.split()  # noqa: SIM905

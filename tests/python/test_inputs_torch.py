@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import struct
 from collections import Counter, OrderedDict, defaultdict
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from ckptz.errors import FormatError, UnsupportedTypeError
 from ckptz.inputs import open_input
+from ckptz.inputs.torch_tensors import TensorGlobals
 from ckptz.state import flatten
 from inputs_files import (
     DATA,
@@ -32,6 +35,20 @@ from inputs_files import (
 
 BOTH = pytest.mark.parametrize("suffix", ["", "_legacy"])
 WRAP = pytest.mark.parametrize("wrap", [torch_zip, torch_legacy], ids=["zip", "legacy"])
+
+
+@BOTH
+def test_nothing_but_the_arrays_keeps_the_pages(suffix: str) -> None:
+    """Without the collector of cycles: pages of many files would pile up until it runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        for path in DATA.glob(f"*{suffix}.pt"):
+            with contextlib.suppress(UnsupportedTypeError), open_input(path) as file:
+                file.state()
+        assert not [one for one in gc.get_objects() if isinstance(one, TensorGlobals)]
+    finally:
+        gc.enable()
 
 
 def load(name: str) -> Any:

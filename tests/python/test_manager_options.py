@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 from pathlib import Path
@@ -42,6 +43,8 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codec.default_threads(2) == 2
     monkeypatch.setenv("CKPTZ_NUM_THREADS", "many")
     assert codec.default_threads() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert codec.default_threads() == min(os.cpu_count() or 1, 1024)
     monkeypatch.setenv("CKPTZ_NUM_THREADS", "0")
     with pytest.raises(ValueError, match="threads=0"):
         codec.default_threads()
@@ -147,3 +150,10 @@ def test_warnings_as_errors_break_nothing(tmp_path: Path) -> None:
             manager.save(0, small())
         manager.save(0, small())
     assert_same(manager.restore(), small())
+
+
+def test_a_system_without_file_locks_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "name", "nt")
+        with pytest.raises(ImportError, match="file locks of Linux or macOS"):
+            importlib.reload(ckptz.storage)

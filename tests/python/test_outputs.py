@@ -266,6 +266,12 @@ def test_where_files_go(tmp_path: Path, write: Write) -> None:
     assert list(read(target)) == ["x"]
     with pytest.raises(OSError, match="not a regular file"):
         write(tmp_path, {"x": np.zeros(1)})
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link to it").symlink_to("pipe")
+    for name in ("pipe", "link to it"):
+        with pytest.raises(OSError, match="not a regular file") as found:
+            write(tmp_path / name, {"x": np.zeros(1)})
+        assert found.value.filename == str(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "no folder" / "a", {"x": np.zeros(1)})
 

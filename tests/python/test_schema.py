@@ -33,6 +33,10 @@ def wire(nodes: Any) -> bytes:
     return msgspec.msgpack.encode(nodes)
 
 
+def value_paths(schema: Schema) -> list[str]:
+    return [leaf.path for leaf in schema.leaves(attributes=True) if leaf.kind == "value"]
+
+
 def test_what_a_schema_tells() -> None:
     schema = Schema.parse(wire(EXAMPLE))
     assert schema.nodes == tuple(EXAMPLE)
@@ -40,12 +44,12 @@ def test_what_a_schema_tells() -> None:
     first, second = schema.tensors
     assert (first.path, first.keys, first.dtype, first.shape) == ("a", ("a",), "float32", (2, 3))
     assert (first.flavour, first.global_shape, first.offset) == (0, (2, 3), (0, 0))
-    assert (first.elements, first.itemsize, first.element_type) == (6, 4, "f32")
+    assert (first.itemsize, first.element_type) == (4, "f32")
     assert (second.path, second.keys, second.flavour) == ("0/y", (0, "y"), 1)
-    assert (second.elements, second.itemsize, second.element_type) == (4, 8, "f32")
+    assert (second.itemsize, second.element_type) == (8, "f32")
     assert (second.global_shape, second.offset) == ((4,), (2,))
     assert schema.value_count == 2
-    assert schema.value_paths == ("0/x", "o/~4/version")
+    assert value_paths(schema) == ["0/x", "o/~4/version"]
     leaves = [Leaf("a", "tensor", 0), Leaf("0/x", "value", 0), Leaf("0/y", "tensor", 1)]
     assert list(schema.leaves()) == [*leaves, Leaf("o/w", "shared", 0)]
     assert list(schema.leaves(attributes=True))[-1] == Leaf("o/~4/version", "value", 1)
@@ -164,7 +168,7 @@ def test_bytes_that_are_no_schema(blob: bytes) -> None:
 
 
 def test_depth_of_32_is_allowed() -> None:
-    assert Schema.parse(wire(nested(32))).value_paths == ("/".join(["0"] * 32),)
+    assert value_paths(Schema.parse(wire(nested(32)))) == ["/".join(["0"] * 32)]
 
 
 def test_keys_that_are_not_unicode() -> None:
@@ -190,14 +194,14 @@ def test_classes_of_named_tuples_are_limited() -> None:
 
 
 def parse_or_refuse(blob: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         schema = Schema.parse(blob)
         assert Schema.encode(schema.nodes) == blob
         assert len(list(schema.leaves(attributes=True))) >= len(schema.tensors)
     except FormatError:
         pass
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @given(st.binary(max_size=200))

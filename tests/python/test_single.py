@@ -108,6 +108,8 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
         ckptz.load_file(tmp_path / "loop")
     assert found.value.errno == errno.ELOOP
     os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        ckptz.save_file(TREE, tmp_path / "pipe")
     with pytest.raises(ckptz.FormatError, match="the file is empty"):
         ckptz.load_file(tmp_path / "pipe")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "loop", "pipe"]

@@ -26,12 +26,14 @@ def manager(tmp_path: Path) -> CheckpointManager:
 def test_sizes_are_those_of_the_files(manager: CheckpointManager, tmp_path: Path) -> None:
     files = [path.stat().st_size for path in stores.snapshot_files(tmp_path)]
     residual = next(tmp_path.glob("*.residual.ckptz")).stat().st_size
+    parents = [None, 0, 1, 2, None, 4]
     chains = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [4], [4, 5]]
     for step, chain in enumerate(chains):
         stats = manager.stats(step)
         assert stats.step == step
         assert stats.bytes == files[step]
         assert stats.kind == ("full" if step in (0, 4) else "delta")
+        assert stats.parent == parents[step]
         assert stats.residual_bytes == (residual if step == 5 else 0)
         assert stats.restore_files == len(chain) + (step == 5)
         assert stats.restore_bytes == sum(files[s] for s in chain) + stats.residual_bytes
@@ -45,6 +47,13 @@ def test_sizes_are_those_of_the_files(manager: CheckpointManager, tmp_path: Path
         assert sum(t.bytes for t in tensors) < stats.bytes + 40
     assert manager.stats() == manager.stats(5)
     assert bytes.fromhex(manager.stats(2).id) in manager._store.entries
+
+
+def test_when_it_was_saved(tmp_path: Path) -> None:
+    with stores.clock():
+        manager = stores.saved(tmp_path, 3, 5)
+    assert manager.stats(3).created == pytest.approx(1_700_000_000, abs=1)
+    assert manager.stats(5).created > manager.stats(3).created
 
 
 def test_what_is_said_of_each_tensor(manager: CheckpointManager) -> None:

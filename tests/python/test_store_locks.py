@@ -12,20 +12,14 @@ import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager
+from stores import begun
 from trees import assert_same
 
 TREES = list(stores.training(8))
 
 
-def begun(path: Path, steps: int = 2) -> CheckpointManager:
-    manager = CheckpointManager(path)
-    for step in range(steps):
-        manager.save(step, TREES[step])
-    return manager
-
-
 def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
-    first = begun(tmp_path)
+    first = begun(tmp_path, 2)
     second = CheckpointManager(tmp_path)
     with pytest.raises(ckptz.StoreLockedError, match="another writer holds this store") as found:
         second.save(2, TREES[2])
@@ -50,7 +44,7 @@ except ckptz.StoreLockedError:
 else:
     print("saved")
 """
-    manager = begun(tmp_path)
+    manager = begun(tmp_path, 2)
     assert stores.run_python(code, tmp_path).stdout == "locked\n"
     manager.close()
     assert stores.run_python(code, tmp_path).stdout == "saved\n"
@@ -85,7 +79,7 @@ def test_an_error_before_the_lock_leaves_it_free(tmp_path: Path) -> None:
 
 
 def test_a_manager_that_is_dropped_lets_go(tmp_path: Path) -> None:
-    begun(tmp_path)
+    begun(tmp_path, 2)
     with CheckpointManager(tmp_path) as manager:
         manager.save(2, TREES[2])
 
@@ -122,7 +116,7 @@ def test_a_forked_child_is_no_second_writer(tmp_path: Path) -> None:
 
 
 def test_children_that_live_on_do_not_hold_the_lock(tmp_path: Path) -> None:
-    manager = begun(tmp_path)
+    manager = begun(tmp_path, 2)
     # Stands for a forked child: the descriptor is shared in the same way.
     held = os.dup(manager._store.storage._lock)
     manager.close()
@@ -132,7 +126,7 @@ def test_children_that_live_on_do_not_hold_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_whose_file_was_deleted_is_taken_anew(tmp_path: Path) -> None:
-    manager = begun(tmp_path)
+    manager = begun(tmp_path, 2)
     (tmp_path / "lock").unlink()
     with CheckpointManager(tmp_path) as other:
         other.save(2, TREES[2])
@@ -146,7 +140,7 @@ def test_a_lock_whose_file_was_deleted_is_taken_anew(tmp_path: Path) -> None:
 
 def test_a_store_that_vanishes_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    manager = begun(path)
+    manager = begun(path, 2)
     shutil.rmtree(path)
     assert manager.verify().ok
     with pytest.raises(ckptz.MissingSnapshotError):

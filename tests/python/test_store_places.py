@@ -6,26 +6,15 @@ import os
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
 
 import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager
+from stores import begun, contents
 from trees import assert_same
 
 TREES = list(stores.training(10))
-
-
-def begun(path: str | Path, steps: int = 4, first: int = 0, **options: Any) -> CheckpointManager:
-    manager = CheckpointManager(path, **options)
-    for step in range(steps):
-        manager.save(step, TREES[first + step])
-    return manager
-
-
-def contents(manager: CheckpointManager) -> dict[int, str]:
-    return {step: stores.digest(manager.restore(step)) for step in manager}
 
 
 @pytest.mark.filterwarnings("error")

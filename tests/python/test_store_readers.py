@@ -11,16 +11,10 @@ from typing import Any
 import pytest
 import stores
 from ckptz import CheckpointManager
+from stores import begun
 from trees import assert_same
 
 TREES = list(stores.training(8))
-
-
-def begun(path: Path, steps: int = 2) -> CheckpointManager:
-    manager = CheckpointManager(path)
-    for step in range(steps):
-        manager.save(step, TREES[step])
-    return manager
 
 
 def listing(path: Path) -> list[tuple[Any, ...]]:
@@ -50,7 +44,7 @@ def test_readers_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_store_on_a_read_only_disk(tmp_path: Path) -> None:
-    begun(tmp_path / "store").close()
+    begun(tmp_path / "store", 2).close()
     place = tmp_path / "mounted"
     place.mkdir()
     try:
@@ -71,7 +65,7 @@ def test_a_store_on_a_read_only_disk(tmp_path: Path) -> None:
 
 
 def test_a_reader_sees_commits_when_it_reloads(tmp_path: Path) -> None:
-    writer = begun(tmp_path)
+    writer = begun(tmp_path, 2)
     reader = CheckpointManager(tmp_path, readonly=True)
     writer.save(2, TREES[2])
     assert reader.all_steps() == [0, 1]
@@ -90,7 +84,7 @@ def test_a_reader_behind_takes_the_newer_snapshot_rather_than_a_lost_residual(
     tmp_path: Path,
 ) -> None:
     """The writer deletes a residual only after something newer is durable."""
-    writer = begun(tmp_path)
+    writer = begun(tmp_path, 2)
     reader = CheckpointManager(tmp_path, readonly=True)
     writer.save(2, TREES[2])
     assert_same(reader.restore(), TREES[2])
@@ -102,7 +96,7 @@ def test_a_reader_behind_takes_the_newer_snapshot_rather_than_a_lost_residual(
 
 
 def test_an_open_snapshot_outlives_its_files(tmp_path: Path) -> None:
-    writer = begun(tmp_path)
+    writer = begun(tmp_path, 2)
     snapshot = writer.open(1)
     writer.save(2, TREES[2])
     for path in stores.snapshot_files(tmp_path):

@@ -11,20 +11,10 @@ import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager
+from stores import begun
 from trees import assert_same
 
 TREES = list(stores.training(10))
-
-
-def begun(path: str | Path, steps: int = 4, first: int = 0, **options: Any) -> CheckpointManager:
-    manager = CheckpointManager(path, **options)
-    for step in range(steps):
-        manager.save(step, TREES[first + step])
-    return manager
-
-
-def contents(manager: CheckpointManager) -> dict[int, str]:
-    return {step: stores.digest(manager.restore(step)) for step in manager}
 
 
 def failing_read(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
@@ -109,6 +99,51 @@ def test_a_shortage_is_no_damage(
     assert_same(manager.restore(), TREES[3])
     manager.save(4, TREES[4])
     assert manager.all_steps() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_a_shortage_while_a_residual_is_read_never_gives_lossy_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    manager = begun(tmp_path)
+    with manager.open() as snapshot:
+        with monkeypatch.context() as patch:
+            failing_read(patch, ".residual.ckptz", number)
+            with pytest.raises(OSError) as found:  # noqa: PT011
+                snapshot["model/weight"].numpy()
+            assert found.value.errno == number
+        assert_same(snapshot["model/weight"].numpy(), TREES[3]["model"]["weight"])
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_shortage_while_a_store_is_verified_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    manager = begun(tmp_path, 3)
+    real = os.open
+    granted = opened = 0
+
+    def limited(path: Any, *arguments: Any, **options: Any) -> int:
+        nonlocal opened
+        if str(path).endswith(".ckptz"):
+            opened += 1
+            if opened > granted:
+                raise OSError(number, os.strerror(number))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", limited)
+    # Wherever it comes: among the payloads, in a chain, at the residual.
+    while True:
+        opened = 0
+        try:
+            assert manager.verify().ok
+        except OSError as error:
+            assert error.errno == number  # noqa: PT017
+            granted += 1
+        else:
+            break
+        assert manager.all_steps() == [0, 1, 2]
+    assert granted >= 4 + 3 + 4
 
 
 def test_a_chain_longer_than_a_process_may_have_files_open(tmp_path: Path) -> None:

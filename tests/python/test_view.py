@@ -55,10 +55,39 @@ def test_a_snapshot_is_a_mapping(snapshot: ckptz.Snapshot) -> None:
     assert snapshot.plain == {"plain/0": 1, "plain/1": "two"}
     assert snapshot.step == 2
     assert repr(snapshot) == "<Snapshot of step 2: 10 tensors>"
-    with pytest.raises(ckptz.MissingSnapshotError, match="step 2 has no tensor 'other'"):
+    with pytest.raises(ckptz.MissingKeyError) as found:
         snapshot["other"]
+    assert str(found.value) == "step 2 has no tensor 'other'"
+    assert isinstance(found.value, ckptz.MissingSnapshotError)
+    assert isinstance(found.value, KeyError)
+    assert snapshot.get("other") is None
+    view = snapshot.get("matrix")
+    assert view is not None
+    assert view.path == "matrix"
     with pytest.raises(KeyError, match="other"):
         dict(snapshot)["other"]
+
+
+def test_the_newest_as_it_will_be_once_it_is_history(tmp_path: Path) -> None:
+    manager = ckptz.CheckpointManager(tmp_path)
+    for step, tree in enumerate(stores.training(3)):
+        manager.save(step, tree)
+    with manager.open(residual=False) as lossy, manager.open() as exact:
+        same(lossy["model/weight"].numpy(), manager.restore(residual=False)["model"]["weight"])
+        same(exact["model/weight"].numpy(), manager.restore()["model"]["weight"])
+        assert lossy["model/weight"].numpy().tobytes() != exact["model/weight"].numpy().tobytes()
+
+
+def test_snapshots_are_compared_by_identity(snapshot: ckptz.Snapshot, tmp_path: Path) -> None:
+    ckptz.save_file(STATE, tmp_path / "one.ckptz")
+    with (
+        ckptz.safe_open(tmp_path / "one.ckptz") as one,
+        ckptz.safe_open(tmp_path / "one.ckptz") as two,
+    ):
+        assert one == one
+        assert one != two
+        assert len({one, two, one}) == 2
+        assert one != dict(one)
 
 
 @pytest.mark.parametrize("name", [name for name in STATE if name != "plain"])

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
+from ..closing import Closing
 from ..errors import FormatError, MissingSnapshotError
+from ..layers import identity
 from ..messagepack import encode_values
 from ..restore import OpenChain
 from ..schema import Schema, TensorNode
@@ -81,7 +83,7 @@ def _values(schema: Schema, packed: list[Any]) -> dict[str, bytes]:
     }
 
 
-class _Step:
+class _Step(Closing):
     """A step, open, and the snapshot that its records were coded against."""
 
     def __init__(self, source: Source, entry: Entry) -> None:
@@ -98,7 +100,7 @@ class _Step:
             self._open.close()
             raise
         nodes = () if self._before is None else self._before.schema.tensors
-        self._old = {_identity(node): number for number, node in enumerate(nodes)}
+        self._old = {identity(node): number for number, node in enumerate(nodes)}
         self.tensors = {
             leaf.path: leaf.number
             for leaf in self.chain.schema.leaves(attributes=True)
@@ -118,20 +120,14 @@ class _Step:
     def read(self, name: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return a tensor, and what it was in the snapshot before."""
         restored = self.chain.arrays([self.tensors[name]])[0]
-        number = self._old.get(_identity(self.node(name)))
+        number = self._old.get(identity(self.node(name)))
         if self._before is None or number is None:
             return restored, None
         return restored, self._before.arrays([number])[0]
 
-    def __enter__(self) -> _Step:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the files."""
         self._open.close()
-
-
-def _identity(node: TensorNode) -> tuple[object, ...]:
-    return node.path, node.dtype, node.shape
 
 
 def _differing_values(chain: OpenChain, file: _File) -> list[str]:

@@ -13,7 +13,7 @@ from .arguments import Commands, add_command, add_common, add_source, whole_numb
 from .console import Console
 from .errors import UsageError
 from .report import Outcome, count, error_text, json_number, ratio_text, size, table
-from .rows import Row, all_rows, mean_error
+from .rows import all_rows, mean_error
 from .source import Source
 
 __all__ = ["add_to", "run"]
@@ -66,32 +66,31 @@ def run(options: argparse.Namespace, console: Console) -> Outcome:
     return Outcome(document, lines)
 
 
-def _document(source: Source, rows: list[Row]) -> dict[str, object]:
-    all_stats = [stats for stats, _ in rows]
-    fulls = [number for number, stats in enumerate(all_stats) if stats.kind == "full"]
+def _document(source: Source, rows: list[SnapshotStats]) -> dict[str, object]:
+    fulls = [number for number, stats in enumerate(rows) if stats.kind == "full"]
     store = source.store
-    newest = store.at(all_stats[-1].step)[0]
+    newest = store.at(rows[-1].step)[0]
     policy = store.policy(newest)
     restorable = {entry.id for entry in store.restorable()}
     held = [*store.entries.values(), *store.residuals.values()]
     return {
         "source": str(source.path),
         "kind": "file" if source.single else "store",
-        "steps": [stats.step for stats in all_stats],
-        "newest": all_stats[-1].step,
-        "newest_exact": all_stats[-1].exact,
+        "steps": [stats.step for stats in rows],
+        "newest": rows[-1].step,
+        "newest_exact": rows[-1].exact,
         "policy": None if policy is None else _policy_text(policy),
         "full_snapshots": len(fulls),
         "full_every": max((b - a for a, b in pairwise(fulls)), default=None),
         "off_the_line": sum(entry.id not in restorable for entry in store.entries.values()),
         "damaged": len(store.problems),
-        "restore_files": max(stats.restore_files for stats in all_stats),
-        "restore_bytes": max(stats.restore_bytes for stats in all_stats),
-        "raw_bytes": sum(stats.raw_bytes for stats in all_stats),
+        "restore_files": max(stats.restore_files for stats in rows),
+        "restore_bytes": max(stats.restore_bytes for stats in rows),
+        "raw_bytes": sum(stats.raw_bytes for stats in rows),
         "bytes": sum(entry.size for entry in held),
         "residual_bytes": sum(entry.size for entry in store.residuals.values()),
-        "delta_raw_bytes": sum(s.raw_bytes for s in all_stats if s.kind == "delta"),
-        "delta_bytes": sum(s.bytes for s in all_stats if s.kind == "delta"),
+        "delta_raw_bytes": sum(s.raw_bytes for s in rows if s.kind == "delta"),
+        "delta_bytes": sum(s.bytes for s in rows if s.kind == "delta"),
     }
 
 
@@ -114,17 +113,16 @@ def _rule_text(rule: Rule) -> str:
     return f"{rule.pattern}: {rule.mode}{''.join(differs)}"
 
 
-def _lines(source: Source, rows: list[Row], document: dict[str, object]) -> list[str]:
+def _lines(source: Source, rows: list[SnapshotStats], document: dict[str, object]) -> list[str]:
     every = document["full_every"]
     numbers = {key: value for key, value in document.items() if isinstance(value, int)}
-    all_stats = [stats for stats, _ in rows]
     held, raw = numbers["bytes"], numbers["raw_bytes"]
-    steps = f"{all_stats[0].step} to {all_stats[-1].step} ({len(rows)})"
+    steps = f"{rows[0].step} to {rows[-1].step} ({len(rows)})"
     exact = "exact" if document["newest_exact"] else "lossy"
     reads = count(numbers["restore_files"], "file")
     pairs = [
         ("policy", document["policy"] or "-"),
-        ("steps", steps if len(rows) > 1 else all_stats[0].step),
+        ("steps", steps if len(rows) > 1 else rows[0].step),
         ("newest", f"{document['newest']}, {exact}"),
         ("full snapshots", _fulls_text(numbers["full_snapshots"], every)),
         ("a restore reads", f"at most {reads}, {size(numbers['restore_bytes'])}"),
@@ -182,8 +180,8 @@ def _tensor_row(path: str, t: TensorStats) -> list[object]:
     return [path, t.dtype, shape, kind, t.base, t.coding or "-", raw, stored, ratio, error]
 
 
-def _plot(rows: list[Row], path: Path, source: Source) -> None:
-    points = [PlotRow(s.step, s.ratio, mean_error(s), s.kind) for s, _ in rows]
+def _plot(rows: list[SnapshotStats], path: Path, source: Source) -> None:
+    points = [PlotRow(s.step, s.ratio, mean_error(s), s.kind) for s in rows]
     try:
         plot_run(points, path, title=str(source.path))
     except ImportError:

@@ -9,7 +9,7 @@ from ..stats import SnapshotStats, snapshot_stats
 from .report import error_text, json_number, ratio_text, size, table
 from .source import Source
 
-__all__ = ["Row", "all_rows", "as_json", "as_table", "mean_error"]
+__all__ = ["all_rows", "as_json", "as_table", "mean_error"]
 
 _HEAD = (
     "step",
@@ -24,18 +24,19 @@ _HEAD = (
     "<saved",
 )
 
-Row = tuple[SnapshotStats, datetime]
+
+def all_rows(source: Source) -> list[SnapshotStats]:
+    """Return what every step that can be restored takes."""
+    return [snapshot_stats(source.store, entry) for entry in source.entries()]
 
 
-def all_rows(source: Source) -> list[Row]:
-    """Return what every step that can be restored takes, and when it was saved."""
-    return [
-        (
-            snapshot_stats(source.store, entry),
-            datetime.fromtimestamp(entry.meta.created / 1000, timezone.utc),
-        )
-        for entry in source.entries()
-    ]
+def _saved(stats: SnapshotStats, zone: timezone | None) -> datetime | None:
+    """Return when a step was saved, by local time without a zone; None: no calendar has it."""
+    try:
+        saved = datetime.fromtimestamp(stats.created, timezone.utc)
+        return saved.astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def mean_error(stats: SnapshotStats) -> float:
@@ -45,14 +46,14 @@ def mean_error(stats: SnapshotStats) -> float:
     return math.sqrt(squares / max(1, sum(t.raw_bytes for t in lossy)))
 
 
-def as_json(row: Row) -> dict[str, object]:
+def as_json(stats: SnapshotStats) -> dict[str, object]:
     """Return a row for `--json`."""
-    stats, saved = row
+    saved = _saved(stats, timezone.utc)
     return {
         "step": stats.step,
         "id": stats.id,
         "kind": stats.kind,
-        "saved": saved.isoformat(),
+        "saved": saved.isoformat() if saved else None,
         "raw_bytes": stats.raw_bytes,
         "bytes": stats.bytes,
         "residual_bytes": stats.residual_bytes,
@@ -66,10 +67,11 @@ def as_json(row: Row) -> dict[str, object]:
     }
 
 
-def as_table(rows: list[Row]) -> list[str]:
+def as_table(rows: list[SnapshotStats]) -> list[str]:
     """Lay out rows for reading."""
     cells = []
-    for stats, saved in rows:
+    for stats in rows:
+        saved = _saved(stats, None)
         cells.append(
             [
                 stats.step,
@@ -81,7 +83,7 @@ def as_table(rows: list[Row]) -> list[str]:
                 error_text(stats.error),
                 "yes" if stats.exact else "no",
                 f"{size(stats.restore_bytes)} in {stats.restore_files}",
-                saved.astimezone().strftime("%Y-%m-%d %H:%M"),
+                saved.strftime("%Y-%m-%d %H:%M") if saved else "-",
             ]
         )
     return table(_HEAD, cells)

@@ -179,13 +179,7 @@ class _Tensor:
 def _write(path: Path, tensors: _Tensors, metadata: dict[str, str]) -> None:
     from ..outputs import write_npz, write_safetensors
 
-    try:
-        if path.suffix.lower() == ".npz":
-            write_npz(path, tensors)
-        else:
-            write_safetensors(path, tensors, metadata)
-    except OSError as error:
-        # Written under another name first, which would tell the user nothing.
-        if error.filename is None or Path(error.filename).parent == path.resolve().parent:
-            error.filename = str(path)
-        raise
+    if path.suffix.lower() == ".npz":
+        write_npz(path, tensors)
+    else:
+        write_safetensors(path, tensors, metadata)

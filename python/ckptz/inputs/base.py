@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..closing import Closing
 from ..errors import FormatError
 
 __all__ = ["Bytes", "InputFile", "MappedFile", "as_array", "brief"]
@@ -70,7 +71,7 @@ def as_array(
     return made
 
 
-class InputFile(ABC):
+class InputFile(Closing, ABC):
     """A checkpoint file of the user, open for reading: a context manager.
 
     Arrays of its state stay valid after it is closed: they keep the mapped pages themselves.
@@ -101,9 +102,3 @@ class InputFile(ABC):
         if self._mapped is None:
             raise ValueError(f"{self.path} is closed")
         return self._mapped
-
-    def __enter__(self) -> InputFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

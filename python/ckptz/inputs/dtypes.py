@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ..dtypes import ML_SIZES
+
 __all__ = [
     "ML_DTYPES",
     "PACKED_BITS",
@@ -17,14 +19,8 @@ __all__ = [
 ]
 
 # Those that NumPy's own formats cannot name, by ml_dtypes' name.
-_ML_NAMES = (
-    *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn"),
-    *("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"),
-    *("complex32", "float6_e2m3fn", "float6_e3m2fn", "int1", "int2", "int4"),
-    *("uint1", "uint2", "uint4", "bcomplex32"),
-)
 ML_DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(getattr(ml_dtypes, name)) for name in _ML_NAMES if hasattr(ml_dtypes, name)
+    name: np.dtype(getattr(ml_dtypes, name)) for name in ML_SIZES if hasattr(ml_dtypes, name)
 }
 
 # In the order of the reference's enumeration, by which its writer sorts tensors.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..dtypes import MAX_BYTES, MAX_DIMENSIONS
 from ..errors import FormatError, UnsupportedTypeError
 from .base import Bytes, InputFile, MappedFile, as_array, brief
 from .dtypes import ML_DTYPES
@@ -23,7 +24,6 @@ __all__ = ["NPY_MAGIC", "NpyFile", "NpzFile", "carrier_of", "plain_dtype"]
 
 NPY_MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 1 << 16
-_LARGEST = 1 << 48
 
 _DESCR = re.compile(r"[<>|=]?(?:[?bhilqBHILQefdgFDG]|[biufcSUV]\d{1,9}|[mM]8(?:\[\w{1,16}\])?)")
 _PAIR = r"\s*['\"](?:{})['\"]\s*:\s*{}\s*,?"
@@ -82,8 +82,8 @@ def _read_header(data: Bytes) -> _Header:
     values = _match_fields(text)
     dtype = plain_dtype(values["descr"])
     shape = tuple(int(item.strip(" L")) for item in values["shape"].split(",") if item.strip())
-    if len(shape) > 64 or math.prod(shape) * dtype.itemsize > _LARGEST:
-        raise ValueError("the array is larger than 64 dimensions or 2^48 bytes")
+    if len(shape) > MAX_DIMENSIONS or math.prod(shape) * dtype.itemsize > MAX_BYTES:
+        raise ValueError(f"the array is larger than {MAX_DIMENSIONS} dimensions or 2^48 bytes")
     order = "F" if values["fortran_order"] == "True" else "C"
     return _Header(dtype, shape, order, length)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from ..dtypes import MAX_DIMENSIONS
 from .base import MappedFile
 
 __all__ = ["DamagedError", "PickleBytes", "RefusedError", "is_text", "sizes"]
@@ -26,11 +27,13 @@ def is_text(value: object, *options: str) -> bool:
 
 
 def sizes(value: object) -> tuple[int, ...]:
-    """Check a shape, strides or the like: up to 64 integers, none negative, none huge."""
+    """Check a shape, strides or the like: integers, as many as may be, none negative, none huge."""
     found: tuple[Any, ...] = value if type(value) is tuple else (None,)
-    if len(found) <= 64 and all(type(size) is int and 0 <= size < 1 << 60 for size in found):
+    if len(found) <= MAX_DIMENSIONS and all(
+        type(size) is int and 0 <= size < 1 << 60 for size in found
+    ):
         return found
-    raise DamagedError("a shape is not up to 64 integers, none of them negative")
+    raise DamagedError(f"a shape is not up to {MAX_DIMENSIONS} integers, none of them negative")
 
 
 class PickleBytes:

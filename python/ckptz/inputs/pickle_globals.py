@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..keypath import key_fits
 from .base import brief
 from .dtypes import ML_DTYPES
 from .pickle_bytes import DamagedError, RefusedError, is_text
@@ -18,8 +19,6 @@ __all__ = ["PLAIN_GLOBALS", "Global", "Spend", "check_key", "find_in"]
 
 Spend = Callable[[int], None]
 _Build = Callable[[tuple[Any, ...], Spend], object]
-
-_LOWEST_KEY, _HIGHEST_KEY = -(1 << 63), (1 << 64) - 1
 
 # Python 2's modules, and those that have moved.
 _MODULES = {
@@ -76,7 +75,7 @@ def check_key(key: object) -> None:
     Not for the state's sake alone: hashing a deep tuple recurses, and floats and long integers can
     be chosen so that all their hashes are equal.
     """
-    if type(key) is str or (type(key) is int and _LOWEST_KEY <= key <= _HIGHEST_KEY):
+    if type(key) is str or (type(key) is int and key_fits(key)):
         return
     kind = type(key).__name__
     raise RefusedError(f"a dict has a key (type {kind}) that is not text or a 64-bit integer")

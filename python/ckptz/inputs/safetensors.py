@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..dtypes import MAX_BYTES, MAX_DIMENSIONS
 from ..errors import UnsupportedTypeError
 from .base import Bytes, InputFile, MappedFile, as_array, brief
 from .dtypes import SAFETENSORS, bits_of
@@ -20,7 +21,6 @@ from .dtypes import SAFETENSORS, bits_of
 __all__ = ["HEADER_LIMIT", "SafetensorsFile", "looks_like_safetensors"]
 
 HEADER_LIMIT = 100_000_000  # the reference's
-_LARGEST = 1 << 48  # bytes of a tensor, and a bound on every number of the header
 
 
 def looks_like_safetensors(mapped: MappedFile) -> bool:
@@ -153,9 +153,9 @@ def _read_entry(mapped: MappedFile, name: str, entry: object) -> _Entry:
     if not _integers(shape) or not _integers(offsets) or len(offsets) != 2:
         raise mapped.error(8, f"{what} has a shape or data_offsets that are not integers")
     start, end = offsets
-    bits = math.prod(shape) * bits_of(code) if len(shape) <= 64 else math.inf
-    if bits > 8 * _LARGEST:
-        raise mapped.error(8, f"{what} is larger than 64 dimensions or 2^48 bytes")
+    bits = math.prod(shape) * bits_of(code) if len(shape) <= MAX_DIMENSIONS else math.inf
+    if bits > 8 * MAX_BYTES:
+        raise mapped.error(8, f"{what} is larger than {MAX_DIMENSIONS} dimensions or 2^48 bytes")
     if bits % 8 or end - start != bits // 8:
         raise mapped.error(8, f"{what} has {end - start} bytes where {bits / 8:g} are needed")
     return _Entry(name, code, tuple(shape), start, end)

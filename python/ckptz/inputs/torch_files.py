@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import MAX_BYTES
 from ..errors import UnsupportedTypeError
 from .base import InputFile, MappedFile, brief
 from .pickle_bytes import DamagedError, RefusedError
@@ -50,7 +51,7 @@ def _parts_of(saved: object) -> tuple[np.dtype[Any], str, int, Any]:
     kind, key, count = saved[1], saved[2], saved[4]
     if kind.dtype is None:
         raise RefusedError(f"a tensor is quantized ({kind.name}); save it after .dequantize()")
-    if type(key) is not str or type(count) is not int or not 0 <= count < 1 << 48:
+    if type(key) is not str or type(count) is not int or not 0 <= count < MAX_BYTES:
         raise DamagedError("a storage has no key or no size")
     return kind.dtype, key, count, saved[5] if len(saved) == 6 else None
 

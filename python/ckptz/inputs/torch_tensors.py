@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,23 +76,17 @@ class TensorGlobals:
     def __init__(self, file_size: int) -> None:
         self._left = _VIEWS_FREE + _VIEWS_FACTOR * file_size
         self._seen: dict[tuple[object, ...], npt.NDArray[Any]] = {}
-        self._allowed = {**_STATIC, **{
-            name: Global(name, build)
-            for name, build in {
-                "torch._utils._rebuild_tensor": self._tensor,
-                "torch._utils._rebuild_tensor_v2": self._tensor,
-                "torch._utils._rebuild_tensor_v3": self._tensor_v3,
-                "torch._utils._rebuild_parameter": self._parameter,
-                "torch._utils._rebuild_parameter_with_state": self._parameter,
-                "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._device_tensor,
-                "torch._tensor._rebuild_from_type_v2": self._from_type,
-            }.items()
-        }}  # fmt: skip
 
     def find(self, module: str, name: str) -> object:
         """Return what stands for a global. Raises RefusedError, naming it, where nothing does."""
         kind = name if module in ("torch", "torch.storage", "torch.cuda") else ""
-        return StorageKind(kind) if kind in TORCH_STORAGES else find_in(self._allowed, module, name)
+        if kind in TORCH_STORAGES:
+            return StorageKind(kind)
+        found = find_in(_ALLOWED, module, name)
+        if isinstance(found, _Maker):
+            # Bound only now: kept, it would tie this object and the mapped pages into a cycle.
+            return Global(found.name, partial(found.build, self))
+        return found
 
     def _tensor(self, args: tuple[Any, ...], spend: Spend) -> npt.NDArray[Any]:
         """`(storage, offset, size, stride[, requires_grad, hooks[, metadata]])`."""
@@ -187,3 +183,22 @@ _STATIC: dict[str, object] = {
     "torch.device": Global("torch.device", _device),
     "torch.serialization._get_layout": Global("torch.serialization._get_layout", _layout),
 }
+
+
+class _Maker(NamedTuple):
+    """A global that makes tensors: what stands for it needs to know the file."""
+
+    name: str
+    build: Callable[[TensorGlobals, tuple[Any, ...], Spend], object]
+
+
+_MAKERS = {
+    "torch._utils._rebuild_tensor": TensorGlobals._tensor,
+    "torch._utils._rebuild_tensor_v2": TensorGlobals._tensor,
+    "torch._utils._rebuild_tensor_v3": TensorGlobals._tensor_v3,
+    "torch._utils._rebuild_parameter": TensorGlobals._parameter,
+    "torch._utils._rebuild_parameter_with_state": TensorGlobals._parameter,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": TensorGlobals._device_tensor,
+    "torch._tensor._rebuild_from_type_v2": TensorGlobals._from_type,
+}
+_ALLOWED = {**_STATIC, **{name: _Maker(name, build) for name, build in _MAKERS.items()}}

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError, UnsupportedTypeError
+from ..leaves import PLAIN
+from ..schema import MAX_NODES
 from .base import brief
 
 __all__ = ["check_tree"]
 
-_MOST_NODES = 1 << 26  # the ckptz format's limit
 _DEEPEST = 1000  # the format's limit is 32, of which the state's own error tells
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, tuple)
 
 
@@ -35,8 +35,8 @@ def check_tree(path: Path, state: object) -> None:
         if child is None:
             open_.pop()
             counts[id(parent.node)] = parent.nodes
-            if parent.nodes > _MOST_NODES:
-                raise FormatError(f"{path}: the state has more than {_MOST_NODES} values")
+            if parent.nodes > MAX_NODES:
+                raise FormatError(f"{path}: the state has more than {MAX_NODES} values")
             if open_:
                 open_[-1].nodes += parent.nodes
             continue
@@ -57,7 +57,7 @@ def check_tree(path: Path, state: object) -> None:
 
 
 def _check_leaf(path: Path, leaf: Any, open_: list[_Open], key: object) -> None:
-    if isinstance(leaf, (np.ndarray, np.generic, *_PLAIN)):
+    if isinstance(leaf, (np.ndarray, np.generic, *PLAIN)):
         return
     name = f"`{leaf.name}`" if hasattr(leaf, "name") else f"a {type(leaf).__name__}"
     where = _path(open_, key)

@@ -7,7 +7,7 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from ..errors import UnsupportedTypeError
 from ..inputs.base import brief
 from ..inputs.dtypes import ML_DTYPES
 from ..inputs.numpy_files import carrier_of
-from .atomic import atomic_file, write_array
+from ..storage import Writer, replace_file
+from .arrays import write_array
 
 __all__ = ["write_npz"]
 
@@ -38,14 +39,18 @@ def write_npz(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
 
     The mapping may be lazy: each value is asked for twice, first for `dtype` alone, then for its
     data, and held only while it is written. The file is complete and on disk, or `path` is as
-    before. Raises UnsupportedTypeError for dtypes with fields or Python objects and for keys that
-    no member can have (NUL, halves of surrogate pairs, over 65,000 bytes), and OSError.
+    before (see `replace_file`). Raises UnsupportedTypeError for dtypes with fields or Python
+    objects and for keys that no member can have (NUL, halves of surrogate pairs, over 65,000
+    bytes), and OSError.
     """
     try:
         names = _member_names(tensors)
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{path}: {error}") from None
-    with atomic_file(Path(path)) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+    with (
+        replace_file(path, follow=True) as file,
+        zipfile.ZipFile(file, "w", allowZip64=True) as archive,
+    ):
         for name, key in names.items():
             _write_member(archive, file, name, key, np.asarray(tensors[key]))
 
@@ -81,7 +86,7 @@ def _member_name(key: str, dtype: np.dtype[Any]) -> str:
 
 
 def _write_member(
-    archive: zipfile.ZipFile, file: IO[bytes], name: str, key: str, array: npt.NDArray[Any]
+    archive: zipfile.ZipFile, file: Writer, name: str, key: str, array: npt.NDArray[Any]
 ) -> None:
     if _member_name(key, array.dtype) != name:
         raise ValueError(f"array {brief(key)} changed while it was being written")

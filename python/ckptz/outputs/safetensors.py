@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from ..errors import UnsupportedTypeError
 from ..inputs.base import brief
 from ..inputs.dtypes import PACKED_BITS, SAFETENSORS, bits_of
 from ..inputs.safetensors import HEADER_LIMIT
-from .atomic import atomic_file, write_array
+from ..storage import Writer, replace_file
+from .arrays import write_array
 
 __all__ = ["write_safetensors"]
 
@@ -31,7 +32,8 @@ def write_safetensors(
 
     The mapping may be lazy: each value is asked for twice, first for `dtype` and `shape` alone,
     then for its data (through `numpy.asarray`), and held only while it is written. The file is
-    complete and on disk, or `path` is as before. float4_e2m1fn is packed, low half byte first.
+    complete and on disk, or `path` is as before (see `replace_file`). float4_e2m1fn is packed, low
+    half byte first.
 
     Raises UnsupportedTypeError for a dtype that the format has not (complex128, text, float6..),
     for a key that is no Unicode text or is `__metadata__`, and OSError.
@@ -44,13 +46,13 @@ def write_safetensors(
         header = _header(entries, metadata)
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{path}: {error}") from None
-    with atomic_file(Path(path)) as file:
+    with replace_file(path, follow=True) as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for entry in entries:
             _write_tensor(file, entry, np.asarray(tensors[entry[0]]))
 
 
-def _write_tensor(file: IO[bytes], entry: _Entry, array: npt.NDArray[Any]) -> None:
+def _write_tensor(file: Writer, entry: _Entry, array: npt.NDArray[Any]) -> None:
     key, code, _ = entry
     if _entry(key, array) != entry:
         raise ValueError(f"tensor {brief(key)} changed while it was being written")

@@ -11,12 +11,15 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..closing import Closing
 
 __all__ = ["TEMPORARY", "Reader", "Writer", "replace_file", "sync_directory"]
 
@@ -31,7 +34,16 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 
 
-class Reader:
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have errors of the system say which file they are about."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+class Reader(Closing):
     """A file open for reading at any offset."""
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +57,12 @@ class Reader:
         room = np.empty(length, np.uint8)
         view = room.data
         done = 0
-        while done < length:
-            got = os.preadv(self._descriptor, [view[done:]], offset + done)
-            if got == 0:
-                break
-            done += got
+        with _naming(self.path):
+            while done < length:
+                got = os.preadv(self._descriptor, [view[done:]], offset + done)
+                if got == 0:
+                    break
+                done += got
         return room[:done]
 
     def close(self) -> None:
@@ -57,12 +70,6 @@ class Reader:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
@@ -85,67 +92,93 @@ class Writer:
         self._unfinished = set() if unfinished is None else unfinished
         self._unfinished.add(self.path)
         self._descriptor = -1
-        with self._naming():
+        with _naming(self._shown):
             self._descriptor = os.open(self.path, _CREATE, 0o666)
 
-    def write(self, data: bytes | memoryview | Bytes) -> None:
-        """Append all of `data`."""
+    def write(self, data: bytes | memoryview | Bytes) -> int:
+        """Write all of `data`; return its length."""
         view = data.data if isinstance(data, np.ndarray) else memoryview(data)
-        with self._naming():
+        length = view.nbytes
+        with _naming(self._shown):
             while view:
                 written = os.write(self._descriptor, view)
                 if written == 0:
                     raise OSError(errno.EIO, "nothing could be written")
                 view = view[written:]
+        return length
+
+    # What `zipfile` asks of a file beside `write`.
+
+    def tell(self) -> int:
+        """Return where the next bytes go."""
+        return self.seek(0, os.SEEK_CUR)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to an offset."""
+        with _naming(self._shown):
+            return os.lseek(self._descriptor, offset, whence)
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""
 
     def sync(self) -> None:
         """Make the content durable. The file must be discarded if this raises."""
-        with self._naming():
+        with _naming(self._shown):
             os.fsync(self._descriptor)
-
-    @contextlib.contextmanager
-    def _naming(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._shown)) from error
 
     def rename(self, name: str) -> None:
         """Give the synced file its name. The directory must be synced for that to last."""
-        with self._naming():
-            self._close()
+        with _naming(self._shown):
+            self.close()
             self.path.rename(self.path.with_name(name))
         self._unfinished.discard(self.path)
 
     def discard(self) -> None:
         """Delete the file, if it has not been renamed."""
         with contextlib.suppress(OSError):
-            self._close()
+            self.close()
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
             self._unfinished.discard(self.path)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
-            self._close()
+            self.close()
 
 
 class replace_file:  # noqa: N801 - used like a function
-    """A context manager that writes a single file atomically: all of it, or nothing."""
+    """A context manager that writes a single file atomically: all of it, or nothing.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name the file that will be written or replaced."""
+    If the body raises, an old file of that name stays. Raises `OSError`, also where something is
+    there that is no regular file; only if the directory's sync fails is the file new all the same.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, follow: bool = False) -> None:
+        """Name the file that will be written or replaced. follow: or what it is a link to."""
+        self._shown = Path(path)
         # Absolute, so that changing the directory meanwhile changes nothing.
-        self.path = Path(path).absolute()
+        self.path = Path(os.path.realpath(path)) if follow else self._shown.absolute()
+        self._follow = follow
 
     def __enter__(self) -> Writer:
-        self._writer = Writer(self.path.parent, shown=self.path)
+        self._check()
+        self._writer = Writer(self.path.parent, shown=self._shown)
         return self._writer
+
+    def _check(self) -> None:
+        try:
+            mode = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            return
+        if not (stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and not self._follow)):
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            raise OSError(number, "not a regular file, and so not replaced", str(self._shown))
 
     def __exit__(
         self,
