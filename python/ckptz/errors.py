@@ -16,6 +16,7 @@ __all__ = [
     "MismatchError",
     "MissingSnapshotError",
     "PolicyError",
+    "StateChangedError",
     "StepExistsError",
     "StepOrderError",
     "StoreLockedError",
@@ -47,6 +48,10 @@ class MissingSnapshotError(CkptzError, LookupError):
 
 class MismatchError(CkptzError, ValueError):
     """A leaf that is not as the template has it: names its key path and both."""
+
+
+class StateChangedError(CkptzError, RuntimeError):
+    """A state's arrays changed while it was being saved: nothing is saved then."""
 
 
 class StepExistsError(CkptzError, ValueError):
