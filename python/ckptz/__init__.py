@@ -18,6 +18,7 @@ from .errors import (
     StepExistsError,
     StepOrderError,
     StoreLockedError,
+    UnknownVersionError,
     UnsupportedTypeError,
 )
 from .manager import CheckpointManager
@@ -50,6 +51,7 @@ __all__ = [
     "StoreLockedError",
     "TensorStats",
     "TensorView",
+    "UnknownVersionError",
     "UnsupportedTypeError",
     "VerifyReport",
     "codec",

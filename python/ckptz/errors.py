@@ -20,6 +20,7 @@ __all__ = [
     "StepExistsError",
     "StepOrderError",
     "StoreLockedError",
+    "UnknownVersionError",
     "UnsupportedTypeError",
     "warn",
 ]
@@ -40,6 +41,10 @@ class FormatError(CkptzError):
 
 class ChecksumError(FormatError):
     """Bytes that read well but do not match their checksum or content sum."""
+
+
+class UnknownVersionError(FormatError):
+    """A whole file of a newer ckptz. No store is read or written around one: it may say how."""
 
 
 class MissingSnapshotError(CkptzError, LookupError):
