@@ -120,14 +120,20 @@ class SnapshotWriter:
     def _specs_of(self, schema: Schema) -> list[codec.Spec]:
         if self._specs is not None:
             return self._specs
-        specs = []
+        specs: list[codec.Spec] = []
         matched = set(self._warned)
-        for node in schema.tensors:
-            path = node.path
+        for path, kind, tensor in schema.leaves(attributes=True):
+            if kind == "value":
+                continue
             number = self.policy.match(path)
             rule = None if number is None else self.policy.rules[number]
-            specs.append(codec.spec_for(rule, path, node.dtype, node.shape))
+            node = schema.tensors[tensor]
+            spec = codec.spec_for(rule, path, node.dtype, node.shape)
             matched.add(-1 if number is None else number)
+            if kind == "tensor":
+                specs.append(spec)
+            elif spec is codec.EXACT:
+                specs[tensor] = spec
         for number, rule in enumerate(self.policy.rules):
             # A rule for all the rest may find nothing left, and is no typing error.
             if number not in matched and rule.pattern != "*" and schema.tensors:
@@ -230,7 +236,7 @@ class SnapshotWriter:
         """Write the exact difference between the state and its reconstruction."""
         file = FileWriter(sink, RESIDUAL)
         targets, after = job.sources.targets, job.sources.after
-        exact = [codec.spec_of(None, False, False)] * len(targets)
+        exact = [codec.EXACT] * len(targets)
         encoded = encode_tensors(
             file, job.schema, targets, after, exact, residual=True, threads=threads
         )
