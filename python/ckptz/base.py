@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from . import codec
 from .errors import FormatError, MissingSnapshotError, warn
-from .layers import Identity, identity, nbytes_of, whole
+from .layers import identity, nbytes_of, whole
 from .restore import OpenChain
 from .schema import Schema, TensorNode
 from .storage import Listed, is_shortage
 from .store import Entry, Store
 
-__all__ = ["Base", "next_base", "rebuild"]
+__all__ = ["Base", "Sources", "rebuild"]
 
 Bytes = NDArray[np.uint8]
 
@@ -33,21 +33,13 @@ class Base:
     files: list[Listed]
     """Of the snapshots in the chain."""
 
-    def arrays_for(self, schema: Schema) -> list[Bytes | None]:
-        """Arrays in the order of another schema, None where there is none such."""
-        if self.schema is schema or self.schema.raw == schema.raw:
-            return list(self.arrays)
-        known = self._by_identity()
-        return [known.get(identity(node)) for node in schema.tensors]
-
     def take(self, schema: Schema) -> list[Bytes | None]:
-        """Arrays in the order of another schema, let go of by this base, and of all others."""
-        arrays = self.arrays_for(schema)
-        self.arrays = []
-        return arrays
-
-    def _by_identity(self) -> dict[Identity, Bytes]:
-        return dict(zip(map(identity, self.schema.tensors), self.arrays, strict=True))
+        """Let go of all arrays; return them in another schema's order, None for what it adds."""
+        arrays, self.arrays = self.arrays, []
+        if self.schema is schema or self.schema.raw == schema.raw:
+            return list(arrays)
+        known = dict(zip(map(identity, self.schema.tensors), arrays, strict=True))
+        return [known.get(identity(node)) for node in schema.tensors]
 
 
 def rebuild(store: Store, tip: Entry, threads: int) -> tuple[Base | None, Entry | None]:
@@ -75,27 +67,38 @@ def rebuild(store: Store, tip: Entry, threads: int) -> tuple[Base | None, Entry 
     return None, None
 
 
-def next_base(
-    arrays: Sequence[NDArray[Any]],
-    schema: Schema,
-    values: list[Any],
-    entry: Entry,
-    old: Base | None,
-    coded_against: Base | None,
-) -> Base:
-    """Make the base after a snapshot, in the memory of the one before where that fits.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a snapshot is encoded from, a tensor each."""
 
-    coded_against: the base of the snapshot's delta, which already is the new one; None where it
-    was a full one, which is exact.
-    """
-    rooms = old.take(schema) if old is not None else [None] * len(arrays)
-    made = []
-    for array, node, room in zip(arrays, schema.tensors, rooms, strict=True):
-        if coded_against is None or room is None:
-            room = _copied(array, node, room)
-        made.append(room)
-    before = [] if coded_against is None else coded_against.files
-    return Base(entry, schema, made, values, [*before, entry.listed])
+    targets: list[NDArray[Any]]
+    """The caller's memory where there is a base, else what `after` has: its copy."""
+    bases: list[Bytes | None]
+    after: list[Bytes]
+    """The reconstructions, as soon as the snapshot has been encoded."""
+
+    @classmethod
+    def of(
+        cls,
+        arrays: Sequence[NDArray[Any]],
+        schema: Schema,
+        old: Base | None,
+        coded_against: Base | None,
+    ) -> Sources:
+        """Copy what will be exact, into the memory of the `old` base where that fits.
+
+        Both bases are spent. A tensor without a base in `coded_against` becomes the next one: it
+        is copied before it is encoded, so that the two are equal even if the caller changes it.
+        """
+        rooms = old.take(schema) if old is not None else [None] * len(arrays)
+        sources = cls([], [], [])
+        for array, node, room in zip(arrays, schema.tensors, rooms, strict=True):
+            base = None if coded_against is None else room
+            after = base if base is not None else _copied(array, node, room)
+            sources.targets.append(array if base is not None else after)
+            sources.bases.append(base)
+            sources.after.append(after)
+        return sources
 
 
 def _copied(array: NDArray[Any], node: TensorNode, room: Bytes | None) -> Bytes:

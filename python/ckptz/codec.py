@@ -83,15 +83,19 @@ def element_count(element: int, nbytes: int) -> int:
     return nbytes // size
 
 
+EXACT = Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
+"""What is asked of the core for every tensor that is to be exact: this very object."""
+
+
 @lru_cache(maxsize=4096)
 def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
     """Return what a rule asks of the core; `small`: a tensor without dimensions."""
     if rule is None or rule.mode == "exact":
-        return Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
+        return EXACT
     if rule.mode == "paper":
         return _paper_spec(rule)
     if small or (batch_statistic and rule.mode == "auto"):
-        return Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
+        return EXACT
     return Spec.lossy(
         levels=rule.levels or DEFAULT_LEVELS,
         bits=None,

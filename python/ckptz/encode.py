@@ -16,7 +16,7 @@ from .layers import shape_of
 from .schema import Schema
 from .state import contiguous
 
-__all__ = ["Encoded", "encode_tensors"]
+__all__ = ["Encoded", "encode_tensors", "sums_of"]
 
 Bytes = NDArray[np.uint8]
 
@@ -24,6 +24,8 @@ Bytes = NDArray[np.uint8]
 _OUT_BYTES = 8 << 20
 # Copies of arrays that are not contiguous, at once (or one array).
 _COPY_BYTES = 16 << 20
+# What a thread sums at once.
+_SUM_BYTES = 4 << 20
 
 _buffers = threading.local()
 
@@ -53,18 +55,35 @@ def encode_tensors(
     for start, targets in _segments(arrays):
         part = slice(start, start + len(targets))
         elements = [shape_of(node)[0] for node in schema.tensors[part]]
-        given = list(bases[part])
-        if residual:
-            # Where there was no base the record is exact, and so the target is what it gives.
-            given = [t if base is None else base for t, base in zip(targets, given, strict=True)]
         encoder = codec.SnapshotEncoder(
-            targets, given, elements, list(specs[part]), residual, threads, start
+            targets, list(bases[part]), elements, list(specs[part]), residual, threads, start
         )
         _drain(encoder, file, progress)
         found = encoder.finish()
         headers.append(found[0])
         lossy, finite = lossy or found[1], finite and found[2]
     return Encoded(b"".join(headers), lossy, finite)
+
+
+def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
+    """Return checksums of pieces of the arrays, which tell whether any has been changed."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    found: list[int] = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _, targets in _segments(arrays):
+            found += pool.map(_sum, [piece for target in targets for piece in _pieces(target)])
+    return found
+
+
+def _pieces(target: Bytes) -> Iterator[Bytes]:
+    return (target[at : at + _SUM_BYTES] for at in range(0, target.size, _SUM_BYTES))
+
+
+def _sum(piece: Bytes) -> int:
+    crc = codec.Crc()
+    crc.update(piece)
+    return crc.value
 
 
 def _drain(

@@ -17,9 +17,11 @@ __all__ = [
     "MissingKeyError",
     "MissingSnapshotError",
     "PolicyError",
+    "StateChangedError",
     "StepExistsError",
     "StepOrderError",
     "StoreLockedError",
+    "UnknownVersionError",
     "UnsupportedTypeError",
     "warn",
 ]
@@ -42,6 +44,10 @@ class ChecksumError(FormatError):
     """Bytes that read well but do not match their checksum or content sum."""
 
 
+class UnknownVersionError(FormatError):
+    """A whole file of a newer ckptz. No store is read or written around one: it may say how."""
+
+
 class MissingSnapshotError(CkptzError, LookupError):
     """A step, a parent snapshot, or a key that the store does not hold."""
 
@@ -54,6 +60,10 @@ class MissingKeyError(MissingSnapshotError, KeyError):
 
 class MismatchError(CkptzError, ValueError):
     """A leaf that is not as the template has it: names its key path and both."""
+
+
+class StateChangedError(CkptzError, RuntimeError):
+    """A state's arrays changed while it was being saved: nothing is saved then."""
 
 
 class StepExistsError(CkptzError, ValueError):

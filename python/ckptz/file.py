@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
-from .errors import ChecksumError, FormatError
+from .errors import ChecksumError, FormatError, UnknownVersionError
 from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
 from .storage import Listed
 
@@ -155,7 +155,8 @@ class FileReader:
     """A complete file: its metadata checked, its payload at hand.
 
     Raises `FormatError` (or `ChecksumError`, which is one) that names the file and the offset
-    where it is not a complete file of this format.
+    where it is not a complete file of this format, `UnknownVersionError` where it is one that only
+    a newer ckptz knows.
     """
 
     def __init__(self, source: _Source) -> None:
@@ -165,8 +166,15 @@ class FileReader:
         self.source = source
         if source.size == 0:
             raise self._error(0, "the file is empty")
-        self.kind = self._read_header()
-        metadata, at = self._read_metadata()
+        unknown = self._read_header()
+        try:
+            metadata, at = self._read_metadata()
+        except FormatError:
+            if unknown:  # or damaged: the checksum would tell, if the header can be believed
+                raise self._error(8, unknown) from None
+            raise
+        if unknown:
+            raise self._error(8, unknown, UnknownVersionError)
         try:
             self.stored = _parse_metadata(memoryview(metadata))
         except FormatError as error:
@@ -176,22 +184,21 @@ class FileReader:
     def _error(self, offset: int, what: str, kind: type[FormatError] = FormatError) -> FormatError:
         return kind(f"{self.path}: offset {offset}: {what}")
 
-    def _read_header(self) -> int:
+    def _read_header(self) -> str:
+        """Read the header; return what of it this ckptz does not know."""
         self._header = self.source.read(0, _HEADER.size).tobytes()
         if len(self._header) < _HEADER.size or not self._header.startswith(MAGIC):
             raise self._error(0, "not a ckptz file")
-        _, version, kind, revision, reserved, features = _HEADER.unpack(self._header)
+        _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
-            raise self._error(8, f"format version {version}; this ckptz reads version {VERSION}")
-        if features & ~KNOWN_FEATURES or reserved or kind not in (SNAPSHOT, RESIDUAL):
-            raise self._error(
-                8,
-                f"features {features:#x} or kind {kind} that this ckptz does not know; "
+            return f"format version {version}; this ckptz reads version {VERSION}"
+        if features & ~KNOWN_FEATURES or reserved or self.kind not in (SNAPSHOT, RESIDUAL):
+            return (
+                f"features {features:#x} or kind {self.kind} that this ckptz does not know; "
                 f"revision {revision} of format 1 knows them (this is revision {REVISION}): "
-                "use a newer ckptz",
+                "use a newer ckptz"
             )
-        assert isinstance(kind, int)
-        return kind
+        return ""
 
     def _read_metadata(self) -> tuple[bytes, int]:
         at = max(PAYLOAD_AT, self.size - _TAIL)

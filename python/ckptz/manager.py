@@ -104,9 +104,10 @@ class CheckpointManager:
         """Save a state as the snapshot of `step`; durable when this returns.
 
         state: nested dicts, lists and tuples of arrays (NumPy, torch on the CPU) and plain
-        values; it is not changed. Steps rise along a line. overwrite: save a step that is there
-        already as a new generation; later steps leave the line. progress: called with numbers of
-        bytes written. Raises `StepExistsError`, `StepOrderError`, `StoreLockedError`,
+        values; it is not changed, and must not be by others until this returns. Steps rise along
+        a line. overwrite: save a step that is there already as a new generation; later steps
+        leave the line. progress: called with numbers of bytes written. Raises `StepExistsError`,
+        `StepOrderError`, `StoreLockedError`, `StateChangedError` (where a change was noticed),
         `UnsupportedTypeError` (naming the key path), or `OSError`; nothing is lost then.
         """
         with self._saving:

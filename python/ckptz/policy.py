@@ -17,6 +17,7 @@ Mode = Literal["auto", "lossy", "exact", "paper"]
 
 DEFAULT_LEVELS = 3
 DEFAULT_BITS = 3
+_MOST_DIGITS = 9  # Python refuses to read a number of very many
 
 _BATCH_STATISTICS = re.compile(r"running_mean|running_var|batch_stats")
 _CHOICES = {
@@ -38,7 +39,8 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     mode: "auto" is what the default policy does; "lossy" is the same without a look at names;
     "exact" bit for bit; "paper" the rule of the LC-Checkpoint paper with `bits`. Whatever the
     mode, what is not float16, bfloat16, float32 or float64 is exact, and so is (but for "paper")
-    a tensor without dimensions, with fewer than 16 entries, or no smaller when coded lossily.
+    a tensor without dimensions, with fewer than 16 entries, or no smaller when coded lossily. A
+    tensor with several key paths is exact if the rules make it so at any; else the first counts.
     """
 
     pattern: str = "*"
@@ -65,6 +67,11 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
                 raise PolicyError(f"{name}={getattr(self, name)!r} is not one of {known}")
         if not isinstance(self.pattern, str):
             raise PolicyError(f"pattern={self.pattern!r} is not text")
+        if not _is_unicode(self.pattern):
+            raise PolicyError(
+                f"pattern={self.pattern!r} is not valid Unicode, and so cannot be stored; "
+                "? matches any character"
+            )
         _check_range("levels", self.levels, 1, 7)
         _check_range("refinement", self.refinement, 0, 23)
         _check_range("bits", self.bits, 1, 4)
@@ -78,6 +85,10 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """Levels on ordered bits where "auto" takes them: they span wide octaves, so one fewer."""
         levels = self.levels or DEFAULT_LEVELS
         return min(levels, max(2, levels - 1))
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _check_range(name: str, value: object, low: int, high: int) -> None:
@@ -139,14 +150,14 @@ class Policy:
         if not isinstance(policy, str):
             return cls(policy)
         name, colon, number = policy.partition(":")
-        digits = number.isascii() and number.isdecimal()
+        digits = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
         if name == "exact" and not colon:
             return cls.exact()
         if name in ("lossy", "paper") and (digits or not colon):
             make = cls.lossy if name == "lossy" else cls.paper
             return make(int(number)) if colon else make()
         known = "'lossy', 'lossy:LEVELS', 'exact', 'paper', 'paper:BITS'"
-        raise PolicyError(f"unknown policy {policy!r}; known are {known}")
+        raise PolicyError(f"unknown policy {policy!r:.80}; known are {known}")
 
     def match(self, path: str) -> int | None:
         """Return the number of the first rule that matches a key path."""

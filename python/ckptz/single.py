@@ -34,7 +34,6 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
     flat = flatten(state)
     schema = Schema.parse(flat.schema)
     count = len(flat.arrays)
-    exact = codec.spec_of(None, False, False)
     with replace_file(path) as sink:
         file = FileWriter(sink, SNAPSHOT)
         encoded = encode_tensors(
@@ -42,7 +41,7 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
             schema,
             flat.arrays,
             [None] * count,
-            [exact] * count,
+            [codec.EXACT] * count,
             threads=codec.default_threads(threads),
         )
         meta = Meta(
@@ -50,7 +49,7 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
             step=0,
             parent=None,
             schema=schema_digest(schema.raw),
-            created=time.time_ns() // 1_000_000,
+            created=max(0, time.time_ns() // 1_000_000),
             values=encode_values(flat.values),
             marks=int(not encoded.finite),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 
-from .errors import FormatError, MissingSnapshotError, warn
+from .errors import FormatError, MissingSnapshotError, UnknownVersionError, warn
 from .file import RESIDUAL, RESIDUAL_SUFFIX, SUFFIX, Entry, FileReader, Stored, file_name
 from .policy import Policy
 from .schema import Schema
@@ -40,7 +40,8 @@ class Store:
     def refresh(self, *, alone: bool = False) -> None:
         """Read what has been added, and forget what is gone. Warns of files that are no use.
 
-        alone: nobody changes the directory meanwhile, for its writer is the caller.
+        alone: nobody changes the directory meanwhile, for its writer is the caller. Raises
+        `UnknownVersionError` where a file is of a newer ckptz; nothing has been forgotten then.
         """
         with self._refreshing:
             before = self.problems
@@ -86,6 +87,8 @@ class Store:
             files[listed] = Entry.of(listed, file)
         except FileNotFoundError:
             return
+        except UnknownVersionError:
+            raise
         except FormatError as error:
             files[listed] = None
             problems[listed.name] = str(error)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import msgspec
 
 from . import codec
-from .base import Base, next_base, rebuild
-from .encode import Encoded, encode_tensors
-from .errors import FormatError, warn
+from .base import Base, Sources, rebuild
+from .encode import Encoded, encode_tensors, sums_of
+from .errors import FormatError, StateChangedError, warn
 from .file import RESIDUAL, SNAPSHOT, FileWriter
 from .messagepack import encode_values
 from .policy import Policy
@@ -35,11 +35,10 @@ __all__ = ["SnapshotWriter"]
 class _Job:
     """One snapshot on its way to disk."""
 
-    flat: FlatState
+    sources: Sources
     schema: Schema
     meta: Meta
-    base: Base | None
-    """None: a full snapshot."""
+    holds_schema: bool
     specs: list[codec.Spec]
 
 
@@ -87,15 +86,15 @@ class SnapshotWriter:
         values = encode_values(flat.values)
         base = None if old is None or 0 < self._full_every <= len(old.files) else old
         meta = self._meta(step, schema, values, base, previous)
-        if base is not None:
-            # A delta takes the base ahead of the store.
-            self._base = None
-        job = _Job(flat, schema, meta, base, specs)
-        entry = self._commit(job, threads, progress)
-        self.tip = None
+        holds_schema = base is None or base.entry.meta.schema != meta.schema
         # From here to the end the base is neither the old nor the new one.
         self._base = None
-        self._base = next_base(flat.arrays, schema, values, entry, old, base)
+        sources = Sources.of(flat.arrays, schema, old, base)
+        job = _Job(sources, schema, meta, holds_schema, specs)
+        entry = self._commit(job, threads, progress)
+        self.tip = None
+        before = [] if base is None else base.files
+        self._base = Base(entry, schema, sources.after, values, [*before, entry.listed])
         return entry
 
     def _base_at(self, after: Entry | None, threads: int) -> tuple[Base | None, Entry | None]:
@@ -121,14 +120,20 @@ class SnapshotWriter:
     def _specs_of(self, schema: Schema) -> list[codec.Spec]:
         if self._specs is not None:
             return self._specs
-        specs = []
+        specs: list[codec.Spec] = []
         matched = set(self._warned)
-        for node in schema.tensors:
-            path = node.path
+        for path, kind, tensor in schema.leaves(attributes=True):
+            if kind == "value":
+                continue
             number = self.policy.match(path)
             rule = None if number is None else self.policy.rules[number]
-            specs.append(codec.spec_for(rule, path, node.dtype, node.shape))
+            node = schema.tensors[tensor]
+            spec = codec.spec_for(rule, path, node.dtype, node.shape)
             matched.add(-1 if number is None else number)
+            if kind == "tensor":
+                specs.append(spec)
+            elif spec is codec.EXACT:
+                specs[tensor] = spec
         for number, rule in enumerate(self.policy.rules):
             # A rule for all the rest may find nothing left, and is no typing error.
             if number not in matched and rule.pattern != "*" and schema.tensors:
@@ -177,6 +182,8 @@ class SnapshotWriter:
         with contextlib.ExitStack() as undo:
             sink = storage.writer()
             undo.callback(sink.discard)
+            checked = self._exact and not job.meta.full
+            sums = sums_of(job.sources.targets, threads) if checked else None
             encoded, meta = self._encode(job, sink, threads, progress)
             found = identify(meta, encoded.headers)
             residual = None
@@ -184,6 +191,11 @@ class SnapshotWriter:
                 residual = storage.writer()
                 undo.callback(residual.discard)
                 self._encode_residual(job, found, residual, threads)
+                if sums != sums_of(job.sources.targets, threads):
+                    raise StateChangedError(
+                        f"{storage}: step {job.meta.step} is not saved: the state's arrays were "
+                        "changed meanwhile"
+                    )
                 residual.sync()
             sink.sync()
             # The residual first: whoever sees the snapshot sees it whole.
@@ -210,31 +222,23 @@ class SnapshotWriter:
         encoded = encode_tensors(
             file,
             job.schema,
-            job.flat.arrays,
-            self._bases(job),
+            job.sources.targets,
+            job.sources.bases,
             job.specs,
             threads=threads,
             progress=progress,
         )
         meta = msgspec.structs.replace(job.meta, marks=int(not encoded.finite)).encode()
-        known = job.base is not None and job.base.entry.meta.schema == job.meta.schema
-        file.finish(meta, encoded.headers, None if known else job.schema.raw)
+        file.finish(meta, encoded.headers, job.schema.raw if job.holds_schema else None)
         return encoded, meta
 
-    @staticmethod
-    def _bases(job: _Job) -> list[codec.Bytes | None]:
-        """Arrays of the base in the order of the new schema, None where it has none such."""
-        if job.base is None:
-            return [None] * len(job.schema.tensors)
-        return job.base.arrays_for(job.schema)
-
     def _encode_residual(self, job: _Job, parent: bytes, sink: Writer, threads: int) -> None:
-        """Write the exact difference between the state and the base as it is now."""
+        """Write the exact difference between the state and its reconstruction."""
         file = FileWriter(sink, RESIDUAL)
-        arrays = job.flat.arrays
-        exact = [codec.spec_of(None, False, False)] * len(arrays)
+        targets, after = job.sources.targets, job.sources.after
+        exact = [codec.EXACT] * len(targets)
         encoded = encode_tensors(
-            file, job.schema, arrays, self._bases(job), exact, residual=True, threads=threads
+            file, job.schema, targets, after, exact, residual=True, threads=threads
         )
         meta = job.meta
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)

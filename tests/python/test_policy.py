@@ -49,7 +49,18 @@ def test_names_of_policies() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "Lossy", "lossy:", "lossy:x", "lossy:0", "lossy:8", "exact:1", "paper:5", "paper:-1"],
+    [
+        "",
+        "Lossy",
+        "lossy:",
+        "lossy:x",
+        "lossy:0",
+        "lossy:8",
+        "exact:1",
+        "paper:5",
+        "paper:-1",
+        "lossy:" + "9" * 5000,
+    ],
 )
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(ckptz.PolicyError):
@@ -221,3 +232,38 @@ def test_another_policy_applies_from_the_next_snapshot(tmp_path: Path) -> None:
         assert not manager.stats(2).tensors["w"].lossy
         assert manager.stats(2).residual_bytes == 0
         assert manager.stats(1).tensors["w"].lossy
+
+
+def tied(names: str, seed: int = 0) -> stores.State:
+    weight = stores.weights(seed) if seed == 0 else stores.weights(0) + stores.weights(1) * 0.01
+    return dict.fromkeys(names.split(), weight)
+
+
+@pytest.mark.parametrize("names", ["emb head", "head emb"])
+def test_a_tied_tensor_is_exact_if_any_of_its_names_is(tmp_path: Path, names: str) -> None:
+    rules = [Rule("head", mode="exact"), Rule("*")]
+    record = kinds(tmp_path, tied(names), tied(names, 1), rules)[names.split()[0]]
+    assert not record["lossy"]
+
+
+def test_a_tied_tensor_of_which_a_name_has_no_rule_is_exact(tmp_path: Path) -> None:
+    assert not kinds(tmp_path, tied("a b"), tied("a b", 1), [Rule("a")])["a"]["lossy"]
+
+
+def test_a_tied_tensor_named_like_statistics_is_exact(tmp_path: Path) -> None:
+    names = "w bn.running_var"
+    assert not kinds(tmp_path / "a", tied(names), tied(names, 1))["w"]["lossy"]
+    assert kinds(tmp_path / "b", tied(names), tied(names, 1), Rule("*", mode="lossy"))["w"]["lossy"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_rule_for_another_name_of_a_tied_tensor_has_matched(tmp_path: Path) -> None:
+    rules = [Rule("a", levels=2), Rule("b", levels=7)]
+    record = kinds(tmp_path, tied("a b"), tied("a b", 1), rules)["a"]
+    assert record["lossy"]
+    assert len(record["representatives"]) <= 4
+
+
+def test_a_pattern_that_cannot_be_stored_is_refused() -> None:
+    with pytest.raises(ckptz.PolicyError, match="not valid Unicode"):
+        Rule("\udcff*")

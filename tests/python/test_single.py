@@ -164,3 +164,10 @@ def test_saving_beside_a_store_s_writer(tmp_path: Path) -> None:
             ckptz.save_file(TREE, tmp_path / "export.bin")
             manager.save(step, TREE)
         assert_same(ckptz.load_file(tmp_path / "export.bin"), TREE)
+
+
+def test_a_clock_before_1970(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time_ns", lambda: -1_000_000_000)
+        ckptz.save_file({"n": 1}, tmp_path / "x.ckptz")
+    assert ckptz.load_file(tmp_path / "x.ckptz") == {"n": 1}

@@ -17,6 +17,7 @@ __all__ = ["match_steps", "read_state"]
 
 _SHARD = re.compile(r"[0-9]+-of-[0-9]+")
 _RANGE = re.compile(r"([0-9]+):([0-9]+)")
+_TOO_LONG = re.compile(r"[0-9]{1000}")  # for Python to read
 
 
 def match_steps(
@@ -63,6 +64,8 @@ def _by_name(files: Sequence[Path], console: Console) -> list[tuple[int, Path]]:
 
 def _parse(text: str, files: int) -> list[int]:
     """Read `FIRST:STRIDE`, or one number a file with commas between."""
+    if _TOO_LONG.search(text):
+        raise UsageError(f"--steps {text:.40}..: a number above 2^63 - 1")
     pair = _RANGE.fullmatch(text)
     if pair is not None:
         first, stride = map(int, pair.groups())
