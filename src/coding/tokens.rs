@@ -95,9 +95,13 @@ fn mark(symbols: &[u8], marks: &mut Vec<u64>) -> usize {
     match simd::avx2() {
         #[cfg(target_arch = "x86_64")]
         Some(avx2) => avx2.mark(blocks, marks),
-        _ => marks.iter_mut().zip(blocks).for_each(|(marks, block)| *marks = mask64(block)),
+        _ => marks.iter_mut().zip(blocks).map(|(marks, block)| set_and_count(marks, mask64(block))).sum(),
     }
-    marks.iter().map(|marks| marks.count_ones() as usize).sum()
+}
+
+fn set_and_count(to: &mut u64, marks: u64) -> usize {
+    *to = marks;
+    marks.count_ones() as usize
 }
 
 /// Whether so few runs are long that a branch is rarely guessed wrong: less than one in eight, if the symbols lie at random.
@@ -120,9 +124,13 @@ wide! {
         let mut maker = TokenMaker { shape, units, runs, count: 0, after: 0 };
         let (blocks, rest) = symbols.as_chunks::<64>();
         if shape.few_long {
-            blocks.iter().zip(marks).enumerate().for_each(|(k, (block, marks))| maker.add_block::<true>(64 * k, block, *marks));
+            for (k, (block, marks)) in blocks.iter().zip(marks).enumerate() {
+                maker.add_together(64 * k, block, *marks);
+            }
         } else {
-            blocks.iter().zip(marks).enumerate().for_each(|(k, (block, marks))| maker.add_block::<false>(64 * k, block, *marks));
+            for (k, (block, marks)) in blocks.iter().zip(marks).enumerate() {
+                maker.add_each(64 * k, block, *marks);
+            }
         }
         for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
             let at = 64 * blocks.len() + i;
@@ -146,7 +154,7 @@ struct TokenMaker<'a> {
 impl TokenMaker<'_> {
     /// Makes the tokens of a block, some at once: those past the last are made up and then forgotten.
     #[inline(always)]
-    fn add_block<const FEW_LONG: bool>(&mut self, start: usize, block: &[u8; 64], marks: u64) {
+    fn add_together(&mut self, start: usize, block: &[u8; 64], marks: u64) {
         let total = marks.count_ones() as usize;
         let (mut left, mut done, mut after) = (marks, 0, self.after);
         while done < total {
@@ -155,7 +163,7 @@ impl TokenMaker<'_> {
                 left &= left.wrapping_sub(1);
                 let run = (start + i).wrapping_sub(after) as u32;
                 after = start + i + 1;
-                self.add::<FEW_LONG>(run, block[i % 64], lane, lane < total);
+                self.add::<true>(run, block[i % 64], lane, lane < total);
             }
             done += LANES;
         }
@@ -163,6 +171,18 @@ impl TokenMaker<'_> {
             self.after = start + 64 - marks.leading_zeros() as usize;
         }
         self.count += total;
+    }
+
+    /// Makes the tokens of a block.
+    #[inline(always)]
+    fn add_each(&mut self, start: usize, block: &[u8; 64], mut marks: u64) {
+        while marks != 0 {
+            let i = marks.trailing_zeros() as usize;
+            marks &= marks - 1;
+            self.add::<false>((start + i - self.after) as u32, block[i % 64], 0, true);
+            self.after = start + i + 1;
+            self.count += 1;
+        }
     }
 
     /// `place`: from the tokens counted so far on.

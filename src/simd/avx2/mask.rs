@@ -44,8 +44,8 @@ static RANKS: [[u8; 8]; 256] = {
 };
 
 impl Avx2 {
-    /// Which symbols of each 64 are not 0.
-    pub fn mark(self, blocks: &[[u8; 64]], marks: &mut [u64]) {
+    /// Which symbols of each 64 are not 0; how many in all.
+    pub fn mark(self, blocks: &[[u8; 64]], marks: &mut [u64]) -> usize {
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { mark(blocks, marks) }
     }
@@ -71,9 +71,14 @@ impl Avx2 {
     }
 }
 
-#[target_feature(enable = "avx2")]
-fn mark(blocks: &[[u8; 64]], marks: &mut [u64]) {
-    marks.iter_mut().zip(blocks).for_each(|(marks, block)| *marks = mask64(block));
+#[target_feature(enable = "avx2,popcnt")]
+fn mark(blocks: &[[u8; 64]], marks: &mut [u64]) -> usize {
+    let mut count = 0;
+    for (marks, block) in marks.iter_mut().zip(blocks) {
+        *marks = mask64(block);
+        count += marks.count_ones() as usize;
+    }
+    count
 }
 
 /// Which of 64 symbols are not 0.
