@@ -61,18 +61,36 @@ def _load(path: Path) -> State:
         return {key: np.array(value) for key, value in state.items()}
 
 
-def _factors(nbytes: int, tile: int) -> Array:
-    """One factor for each tile: without them coders that look far back would find the last tile.
+@dataclass
+class Tiles:
+    """How to make long arrays of short ones, without what coders that look far back would find.
 
-    From 1 to 2, so that signs, zeros and the shape of the distribution stay as they are.
+    Each tile is scaled by a factor of its own, from 1 to 2, and its short runs of entries come in
+    an order of their own: the distribution of values and of steps stays as it is, and so does
+    what neighbours have to do with each other; the same is done to the array before.
     """
-    rng = np.random.default_rng(5)
-    return (1 + rng.random(max(1, nbytes // max(1, tile)))).astype(np.float32)
 
+    factors: Array
+    run: int = 8
 
-def _tiled(array: Array, factors: Array) -> Array:
-    flat = np.outer(factors, array.reshape(-1).astype(np.float32))
-    return np.ascontiguousarray(flat.reshape(-1).astype(array.dtype, copy=False))
+    @classmethod
+    def filling(cls, nbytes: int, tile: int) -> Tiles:
+        rng = np.random.default_rng(5)
+        count = max(1, round(nbytes / tile))
+        return cls((1 + rng.random(count)).astype(np.float32))
+
+    def of(self, array: Array, square: bool = False) -> Array:
+        """Return the tiles of a flat array one after another. `square`: of second moments."""
+        factors = self.factors * self.factors if square else self.factors
+        out = np.empty((len(factors), array.size), array.dtype)
+        rng = np.random.default_rng(6)
+        whole = array.size - array.size % self.run
+        runs = array[:whole].reshape(-1, self.run)
+        for row, factor in zip(out, factors, strict=True):
+            order = rng.permutation(len(runs))
+            np.multiply(runs[order], factor, out=row[:whole].reshape(-1, self.run))
+            np.multiply(array[whole:], factor, out=row[whole:])
+        return out.reshape(-1)
 
 
 def weights(nbytes: int) -> DataSet:
@@ -92,17 +110,34 @@ def sparse(dense: DataSet, share: float) -> DataSet:
 
 
 def deltas(traces: Traces, nbytes: int) -> DataSet | None:
-    """Float32 weights of a real run, one snapshot after another, tiled."""
+    """Float32 weights of a real run, one snapshot after another, each tensor tiled."""
     found = traces.last_two("gpt_nano/late", "gpt_nano", "")
     if found is None:
         return None
     name, old, new = found
-    keys = [key for key in new if key.startswith("model.") and new[key].dtype == np.float32]
-    before = np.concatenate([old[key].reshape(-1) for key in keys])
-    after = np.concatenate([new[key].reshape(-1) for key in keys])
-    factors = _factors(nbytes, after.nbytes)
-    target, base = _tiled(after, factors), _tiled(before, factors)
-    return DataSet(f"f32 deltas of {name}", [target], [base], [target - base])
+    keys = _weights_in(new)
+    return _deltas_of(name, [new[key] for key in keys], [old[key] for key in keys], nbytes)
+
+
+def _weights_in(state: State) -> list[str]:
+    return [k for k, a in state.items() if k.startswith("model.") and a.dtype == np.float32]
+
+
+def _deltas_of(name: str, new: list[Array], old: list[Array], nbytes: int) -> DataSet:
+    tiles = Tiles.filling(nbytes, sum(array.nbytes for array in new))
+    targets, bases = ([tiles.of(array.reshape(-1)) for array in side] for side in (new, old))
+    changes = [target - base for target, base in zip(targets, bases, strict=True)]
+    return DataSet(f"f32 deltas of {name}", targets, bases, changes)
+
+
+def largest_delta(traces: Traces, nbytes: int) -> DataSet | None:
+    """The same, of the largest weight alone: one array."""
+    found = traces.last_two("gpt_nano/late", "gpt_nano", "")
+    if found is None:
+        return None
+    name, old, new = found
+    key = max(_weights_in(new), key=lambda key: new[key].nbytes)
+    return _deltas_of(f"{name}, {key}", [new[key]], [old[key]], nbytes)
 
 
 def bfloat16(traces: Traces, nbytes: int) -> DataSet | None:
@@ -113,10 +148,11 @@ def bfloat16(traces: Traces, nbytes: int) -> DataSet | None:
     name, old, new = found
     prefix = "opt.master." if any(key.startswith("opt.master.") for key in new) else "model."
     keys = [key for key in new if key.startswith(prefix)]
-    pair = [np.concatenate([s[key].reshape(-1) for key in keys]) for s in (new, old)]
-    factors = _factors(nbytes, pair[0].nbytes // 2)
-    target, base = (_tiled(a, factors).astype(ml_dtypes.bfloat16) for a in pair)
-    return DataSet(f"bf16 weights of {name}", [target], [base])
+    tiles = Tiles.filling(2 * nbytes, sum(new[key].nbytes for key in keys))
+    tiles.run = 1  # few bits tell few factors apart
+    sides = [[tiles.of(side[key].reshape(-1)) for key in keys] for side in (new, old)]
+    targets, bases = ([array.astype(ml_dtypes.bfloat16) for array in side] for side in sides)
+    return DataSet(f"bf16 weights of {name}", targets, bases)
 
 
 def adam(traces: Traces, nbytes: int) -> tuple[State, State] | None:
@@ -125,16 +161,17 @@ def adam(traces: Traces, nbytes: int) -> tuple[State, State] | None:
     if found is None:
         return None
     _, old, new = found
-    factors = _factors(nbytes, sum(array.nbytes for array in new.values()))
-    return _longer(new, factors), _longer(old, factors)
+    tiles = Tiles.filling(nbytes, sum(array.nbytes for array in new.values()))
+    return _longer(new, tiles), _longer(old, tiles)
 
 
-def _longer(state: State, factors: Array) -> State:
+def _longer(state: State, tiles: Tiles) -> State:
     longer = {}
     for key, array in state.items():
-        scale = factors * factors if "exp_avg_sq" in key else factors
-        shape = (-1, *array.shape[1:])
-        longer[key] = _tiled(array, scale).reshape(shape) if array.ndim else array
+        if array.ndim:
+            flat = tiles.of(array.reshape(-1), square="exp_avg_sq" in key)
+            array = flat.reshape(-1, *array.shape[1:])
+        longer[key] = array
     return longer
 
 

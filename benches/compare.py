@@ -22,7 +22,7 @@ import breakdown
 import ckptz
 import numpy as np
 import saves
-from arrays import Traces, adam, as_set, bfloat16, deltas, weights
+from arrays import Traces, adam, as_set, bfloat16, deltas, largest_delta, weights
 from figures import Report
 from peers import missing
 from races import compare
@@ -47,19 +47,24 @@ def main() -> int:
     report = Report()
     _introduce(report, arguments, warm)
     with _section("figures to show"):
-        plain, changes = weights(nbytes), deltas(traces, nbytes)
-        assert changes is not None, f"{arguments.traces} holds no snapshots"
-        aims.show(report, plain, changes, 2 * rounds + 1, zen1)
+        plain, one = weights(nbytes), largest_delta(traces, nbytes)
+        assert one is not None, f"{arguments.traces} holds no snapshots"
+        aims.show(report, plain, one, 2 * rounds + 1, zen1)
         aims.threads(report, 10 * rounds + 1)
         aims.content_sums(report, plain.targets[0], rounds)
         aims.importing(report, 5 if arguments.quick else 15)
     with _section("races"):
+        del one
         compare(report, plain, rounds)
+        del plain
+        changes = deltas(traces, nbytes)
+        assert changes is not None
         aims.against_zstd(report, compare(report, changes, rounds))
+        del changes
         halves = bfloat16(traces, nbytes // 8)
         assert halves is not None
         aims.exact_bfloat16(report, compare(report, halves, rounds))
-        del plain, changes, halves
+        del halves
     with _section("saves"):
         _saves(report, traces, nbytes, rounds)
     if arguments.markdown:
@@ -76,7 +81,7 @@ def _saves(report: Report, traces: Traces, nbytes: int, rounds: int) -> None:
         return
     compare(report, as_set("a whole Adam state, tensor by tensor", states), rounds)
     saves.compare_saves(report, states, rounds)
-    states = None
+    del states  # room for a larger one
     states = adam(traces, 4 * nbytes)
     assert states is not None
     saves.save_memory(report, states)
