@@ -10,10 +10,13 @@ TRACES ?= $(firstword $(wildcard $(SHARED)/traces) examples/data)
 # Packages that `make bench` measures ckptz beside, kept from the rest.
 PEERS ?= .venv-peers
 
+# Seconds that `make fuzz` gives each target.
+FUZZ_SECONDS ?= 60
+
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
-LINTED := $(wildcard python tests benches examples tools)
+LINTED := $(wildcard python tests benches examples tools fuzz/*.py)
 # Tests of what the core computes, which must be the same without vector code.
 PORTABLE := $(addprefix tests/python/test_,golden.py closed_loop.py codec.py paper.py damage.py)
 REFERENCE := $(wildcard $(TRACES)/paper_reference.json)
@@ -21,7 +24,7 @@ LINKS := $(addprefix --find-links ,$(wildcard $(SHARED)/wheels))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint test-rust test-python bench wheel-check venv clean distclean
+.PHONY: help demo test lint test-rust test-python bench fuzz wheel-check venv clean distclean
 
 help:
 	@echo "make demo         pack real snapshots, restore every step, draw ratio and error"
@@ -30,6 +33,7 @@ help:
 	@echo "make test-rust    Rust tests alone"
 	@echo "make test-python  Python tests alone"
 	@echo "make bench        speed of the core; sizes and errors on $(TRACES); peers side by side"
+	@echo "make fuzz         any bytes into every reader of the core, $(FUZZ_SECONDS) s each (nightly, cargo-fuzz)"
 	@echo "make wheel-check  build a wheel and run the demo from it, in an environment of its own"
 	@echo "make clean        delete what was built; make distclean: the environments too"
 
@@ -62,6 +66,15 @@ bench: $(VENV)/.test-installed $(PEERS)/.installed
 	cargo bench
 	$(PY) benches/figures.py $(TRACES) $(addprefix --reference ,$(REFERENCE))
 	PYTHONPATH=python $(PEERS)/bin/python benches/compare.py $(TRACES) --markdown docs/benchmarks.md
+
+# No part of `make test`: it needs a nightly compiler, and is never done.
+fuzz:
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "make fuzz needs a nightly compiler" \
+		"and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
+	$(PYTHON) fuzz/seeds.py
+	for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 \
+			-verbosity=0 -print_final_stats=1 || exit 1; done
 
 wheel-check: $(PY)
 	rm -rf build
