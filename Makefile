@@ -7,18 +7,24 @@ VENV ?= .venv
 SHARED ?= ../shared
 # Snapshots for `make bench`: the large set in that folder, else the demo's.
 TRACES ?= $(firstword $(wildcard $(SHARED)/traces) examples/data)
+# Packages that `make bench` measures ckptz beside, kept from the rest.
+PEERS ?= .venv-peers
+
+# Seconds that `make fuzz` gives each target.
+FUZZ_SECONDS ?= 60
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
-LINTED := $(wildcard python tests benches examples tools)
+LINTED := $(wildcard python tests benches examples tools fuzz/*.py)
 # Tests of what the core computes, which must be the same without vector code.
 PORTABLE := $(addprefix tests/python/test_,golden.py closed_loop.py codec.py paper.py damage.py)
 REFERENCE := $(wildcard $(TRACES)/paper_reference.json)
+LINKS := $(addprefix --find-links ,$(wildcard $(SHARED)/wheels))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint test-rust test-python bench wheel-check venv clean distclean
+.PHONY: help demo test lint test-rust test-python bench fuzz wheel-check venv clean distclean
 
 help:
 	@echo "make demo         pack real snapshots, restore every step, draw ratio and error"
@@ -26,9 +32,10 @@ help:
 	@echo "make lint         the first three of these"
 	@echo "make test-rust    Rust tests alone"
 	@echo "make test-python  Python tests alone"
-	@echo "make bench        speed of the core; sizes and errors on $(TRACES)"
+	@echo "make bench        speed of the core; sizes and errors on $(TRACES); peers side by side"
+	@echo "make fuzz         any bytes into every reader of the core, $(FUZZ_SECONDS) s each (nightly, cargo-fuzz)"
 	@echo "make wheel-check  build a wheel and run the demo from it, in an environment of its own"
-	@echo "make clean        delete what was built; make distclean: $(VENV) too"
+	@echo "make clean        delete what was built; make distclean: the environments too"
 
 demo: $(VENV)/.demo-installed
 	@$(PY) examples/demo.py
@@ -54,9 +61,20 @@ test-python: $(VENV)/.test-installed
 	$(PY) -m pytest
 	CKPTZ_SIMD=portable $(PY) -m pytest $(PORTABLE)
 
-bench: $(VENV)/.test-installed
+# Writes docs/benchmarks.md.
+bench: $(VENV)/.test-installed $(PEERS)/.installed
 	cargo bench
 	$(PY) benches/figures.py $(TRACES) $(addprefix --reference ,$(REFERENCE))
+	PYTHONPATH=python $(PEERS)/bin/python benches/compare.py $(TRACES) --markdown docs/benchmarks.md
+
+# No part of `make test`: it needs a nightly compiler, and is never done.
+fuzz:
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "make fuzz needs a nightly compiler" \
+		"and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
+	$(PYTHON) fuzz/seeds.py
+	for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 \
+			-verbosity=0 -print_final_stats=1 || exit 1; done
 
 wheel-check: $(PY)
 	rm -rf build
@@ -87,10 +105,19 @@ $(VENV)/.test-installed: $(RUST) | $(PY)
 	$(PIP) install --editable '.[test]'
 	@touch $@ $(VENV)/.demo-installed
 
+# A peer that cannot be installed is left out; the page names it. The core is the one in python/.
+$(PEERS)/.installed: benches/peers.txt
+	@echo "installing what ckptz is compared with into $(PEERS)"
+	$(PYTHON) -m venv $(PEERS)
+	@grep -v '^#' $< | while read -r package; do \
+		$(PEERS)/bin/python -m pip --quiet --disable-pip-version-check install $(LINKS) "$$package" \
+		|| echo "left out: $$package"; done
+	@touch $@
+
 clean:
 	rm -rf target build demo-out .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/ckptz/_core*.so $(VENV)/.demo-installed $(VENV)/.test-installed
 	find python tests benches examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)

@@ -48,6 +48,7 @@ pub mod testing {
 
     pub use crate::chunk::encode::QuantizeStage;
     pub use crate::coding::CodingStage;
+    pub use crate::huffman::decode_group_alone as decode_group;
 
     /// Other machines have no such setting that is known here.
     #[cfg(not(target_arch = "x86_64"))]

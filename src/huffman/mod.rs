@@ -4,11 +4,13 @@ mod code;
 mod decoder;
 mod group;
 mod lengths;
+mod stage;
 
 pub use code::Code;
 pub use decoder::Decoder;
 pub use group::{decode_group, encode_group, group_bits, stream_ranges};
 pub use lengths::code_lengths;
+pub use stage::decode_group as decode_group_alone;
 
 /// The longest code that the format allows.
 pub const MAX_LENGTH: u8 = 11;

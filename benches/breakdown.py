@@ -1,0 +1,139 @@
+"""Where the time of a save and of a restore goes, by timing the calls between the layers."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import ckptz
+import numpy as np
+from arrays import State
+from figures import Report
+from savers import folder
+
+SAVE_PARTS = ["walk, schema", "base", "encode", "checksum", "write"]
+RESTORE_PARTS = ["read", "decode"]
+
+
+class Stopwatch:
+    """Seconds by part; a call within another counts for the inner one alone."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._open: list[str] = []
+        self._since = 0.0
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._charge()
+            self._open.append(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._charge()
+                self._open.pop()
+
+        return call
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+
+def _timed_class(watch: Stopwatch, part: str, kind: Any, *methods: str) -> Callable[..., Any]:
+    """Return what makes objects of a compiled class whose methods are timed, and so is making."""
+
+    class Timed:
+        def __init__(self, *args: Any) -> None:
+            self._real = watch.timed(part, kind)(*args)
+            for name in methods:
+                setattr(self, name, watch.timed(part, getattr(self._real, name)))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    return Timed
+
+
+@contextmanager
+def watching() -> Iterator[Stopwatch]:
+    """Time the calls from one layer of the package into the next."""
+    from ckptz import codec, manager, writer
+    from ckptz.storage import files, local
+
+    watch = Stopwatch()
+    compiled = [
+        ("SnapshotEncoder", "encode", ("fill", "finish")),
+        ("Crc", "checksum", ("update",)),
+        ("Chain", "decode", ("windows", "decode")),
+    ]
+    calls = [
+        (manager, "flatten", "walk, schema"),
+        (writer.SnapshotWriter, "_schema_of", "walk, schema"),
+        (writer.SnapshotWriter, "_specs_of", "walk, schema"),
+        (writer, "next_base", "base"),
+        (files.Writer, "write", "write"),
+        (files.Writer, "sync", "write"),
+        (files.Writer, "rename", "write"),
+        (files.Reader, "read", "read"),
+        (local.LocalStorage, "sync", "write"),
+    ]
+    with ExitStack() as stack:
+        for name, part, methods in compiled:
+            timed = _timed_class(watch, part, getattr(codec, name), *methods)
+            stack.enter_context(mock.patch.object(codec, name, timed))
+        for owner, name, part in calls:
+            timed = _method(watch, part, getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, timed))
+        yield watch
+
+
+def _method(watch: Stopwatch, part: str, function: Any) -> Any:
+    """Return a plain function, which binds as a method where the original did."""
+    timed = watch.timed(part, function)
+    return lambda *args, **kwargs: timed(*args, **kwargs)
+
+
+def time_of(work: Callable[[], Any]) -> tuple[float, dict[str, float]]:
+    with watching() as watch:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start, dict(watch.seconds)
+
+
+def show(report: Report, states: tuple[State, State]) -> None:
+    """Print where the time goes of a full save, of deltas, and of a restore, in one thread."""
+    new, old = states
+    nbytes = sum(array.nbytes for array in new.values())
+    room = {key: np.empty_like(array) for key, array in new.items()}
+    works: list[tuple[str, Callable[[], Any]]] = []
+    for _ in range(2):  # the second time pages are warm
+        works = [("memcpy", lambda: [np.copyto(room[key], a) for key, a in new.items()])]
+        found = [(name, *time_of(work)) for name, work in works]
+        with folder() as top:
+            for exact in ("none", "latest"):
+                with ckptz.CheckpointManager(top / exact, exact=exact, threads=1) as manager:  # type: ignore[arg-type]
+                    works = [
+                        ("full save", lambda m=manager: m.save(0, old)),
+                        (f"delta, exact={exact!r}", lambda m=manager: m.save(1, new)),
+                        (f"restore, exact={exact!r}", lambda m=manager: m.restore()),
+                    ]
+                    skipped = 1 if exact == "latest" else 0
+                    timed = [(name, *time_of(work)) for name, work in works]
+                    found += timed[skipped:]
+    parts = [*SAVE_PARTS, *RESTORE_PARTS]
+    rows: list[list[object]] = []
+    for name, total, seconds in found:
+        other = total - sum(seconds.values())
+        shares = [1000 * seconds.get(part, 0.0) for part in parts]
+        rows.append(
+            [name, *(f"{1000 * total:.0f}",), *(f"{x:.1f}" for x in (*shares, 1000 * other))]
+        )
+    title = f"Where the time goes, {nbytes / 2**20:.0f} MiB of an Adam state, one thread, ms"
+    report.table(title, ["work", "total", *parts, "other"], rows)
