@@ -60,7 +60,7 @@ impl Steps {
 }
 
 impl<R: Copy> SymbolTable<R> {
-    /// `None` where the buckets do not fit. `kept` and `representatives` are in the order of the symbols; `field` makes an
+    /// `None` where the buckets do not fit, or there are none. `kept` and `representatives` are in the order of the symbols; `field` makes an
     /// exponent of the domain one of an f32.
     fn new(
         kept: &[Bucket],
@@ -68,7 +68,7 @@ impl<R: Copy> SymbolTable<R> {
         representatives: impl Iterator<Item = R>,
         none: R,
     ) -> Option<Self> {
-        let top = kept.iter().map(|bucket| field(bucket.exponent)).max().unwrap_or(127);
+        let top = kept.iter().map(|bucket| field(bucket.exponent)).max()?;
         // Below, a delta of zero would seem to have a bucket.
         if !(15..255).contains(&top) {
             return None;

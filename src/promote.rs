@@ -12,8 +12,9 @@ pub enum Promotion {
         /// 1..=4
         bits: u8,
     },
-    /// The product's: both signs of the largest exponents that hold more than 2^-16 of the entries. The few entries above are
-    /// exceptions: in a large tensor they would take all levels.
+    /// The product's: both signs of the largest exponents, from the first on that holds more than 2^-16 of the entries. The few
+    /// entries above are exceptions: in a large tensor they would take all levels. Where no exponent holds as many, few entries
+    /// have changed, and the largest exponents are kept.
     Levels(
         /// 1..=7
         u8,
@@ -37,9 +38,9 @@ impl Promotion {
             Promotion::Levels(levels) => {
                 let rare = statistics.entries >> RARE_LOG2;
                 let mut exponents = counts_by_exponent(statistics);
-                while exponents.first().is_some_and(|(_, count)| *count <= rare) {
-                    exponents.remove(0);
-                }
+                // Where all are rare they are what has changed.
+                let first = exponents.iter().position(|(_, count)| *count > rare).unwrap_or(0);
+                exponents.drain(..first);
                 exponents.truncate(usize::from(levels));
                 buckets.retain(|b| exponents.iter().any(|(exponent, _)| *exponent == b.exponent));
             }
@@ -84,8 +85,8 @@ impl Estimate {
         let mut zeros = entries;
         for (bucket, of_bucket) in &statistics.buckets {
             let count = of_bucket.count as f64;
-            let unit = 4f64.powi(i32::from(bucket.exponent) - i32::from(top));
-            if kept.first().is_some_and(|first| bucket.exponent > first.exponent) {
+            let unit = quarter_to_the(top.saturating_sub(bucket.exponent));
+            if kept.first().is_none_or(|first| bucket.exponent > first.exponent) {
                 estimate.bits += count * EXCEPTION_BITS;
                 zeros -= count;
             } else if kept.contains(bucket) {
@@ -106,6 +107,11 @@ impl Estimate {
     pub fn beats(self, other: Self) -> bool {
         self.bits <= other.bits && self.squared_error <= other.squared_error && self != other
     }
+}
+
+/// 4^-n, or 0 where that is below the normal numbers: by bits, as a library's power may differ from CPU to CPU.
+fn quarter_to_the(n: u16) -> f64 {
+    f64::from_bits(1023u64.saturating_sub(2 * u64::from(n)) << 52)
 }
 
 /// The binary logarithm of a positive normal number to about 1e-9, by basic operations alone: a mathematics library's own
@@ -148,6 +154,24 @@ mod tests {
         assert_eq!(exponents(Promotion::Buckets { bits: 2 }), [(2, false), (2, true), (1, false)]);
         assert_eq!(exponents(Promotion::Levels(2)), [(2, false), (2, true), (1, false)]);
         assert_eq!(exponents(Promotion::Levels(7)).len(), 5);
+    }
+
+    #[test]
+    fn powers_of_a_quarter_are_exact_down_to_zero() {
+        assert!((0..512).all(|n| quarter_to_the(n) == 4f64.powi(-i32::from(n)) && quarter_to_the(n) > 0.0));
+        assert!((512..=2047).all(|n| quarter_to_the(n) == 0.0));
+    }
+
+    #[test]
+    fn rare_exponents_are_exceptions_unless_all_are_rare() {
+        let mut target = vec![0.0; 1 << 17];
+        (target[3], target[70_000], target[99_999]) = (8.0, -8.0, 0.5);
+        let exponents = |target: &[f32]| -> Vec<i32> {
+            Promotion::Levels(7).choose(&statistics(target)).iter().map(|b| i32::from(b.exponent) - 127).collect()
+        };
+        assert_eq!(exponents(&target), [3, 3, -1]);
+        target[40..50].fill(0.25);
+        assert_eq!(exponents(&target), [-2]);
     }
 
     #[test]

@@ -144,8 +144,8 @@ pub struct Quantizer<E: Element, D: Domain<E>> {
 pub struct Encoding<E: Element, D: Domain<E>> {
     pub quantizer: Quantizer<E, D>,
     symbols: Vec<u8>,
-    /// Entries with a larger exponent are exceptions.
-    ceiling: u16,
+    /// Entries with this or a larger exponent are exceptions: all that changed, where nothing is promoted.
+    unpromoted_from: u16,
     /// For the fast loops over f32.
     pub fast_table: Option<FastTable>,
 }
@@ -219,8 +219,8 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
             symbols[bucket.index()] = at as u8 + 1;
         }
         let fast_table = quantizer.domain.fast_table(kept, &quantizer.representatives);
-        let ceiling = kept.iter().map(|bucket| bucket.exponent).max().unwrap_or(u16::MAX);
-        Encoding { quantizer, symbols, ceiling, fast_table }
+        let unpromoted_from = kept.iter().map(|bucket| bucket.exponent + 1).max().unwrap_or(0);
+        Encoding { quantizer, symbols, unpromoted_from, fast_table }
     }
 
     #[inline(always)]
@@ -233,7 +233,7 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
             return Coded::Exception;
         };
         let Some(bucket) = q.domain.bucket(delta) else { return Coded::Kept };
-        if bucket.exponent > self.ceiling {
+        if bucket.exponent >= self.unpromoted_from {
             return Coded::Exception;
         }
         let symbol = self.symbols[bucket.index()];

@@ -80,7 +80,8 @@ pub fn bucket_counts<E: Element>(target: &[E], base: &[E]) -> Vec<(u32, bool, u6
     buckets.into_iter().map(|((exponent, negative), entries)| (exponent.0, negative, entries.len() as u64)).collect()
 }
 
-/// The promoted buckets; and the ones above them, whose entries are exceptions.
+/// The promoted buckets; and the ones above them, whose entries are exceptions: of exponents that each hold no more than
+/// 2^-16 of the entries, unless all do.
 fn promoted(
     promotion: Promotion,
     buckets: &BTreeMap<Key, Vec<(usize, Delta)>>,
@@ -93,12 +94,9 @@ fn promoted(
     let keys: Vec<Key> = buckets.keys().copied().collect();
     let start = match promotion {
         Promotion::Buckets { .. } => 0,
-        Promotion::Levels(_) => keys.iter().position(|key| count(key.0) > entries / 65536).unwrap_or(keys.len()),
+        Promotion::Levels(_) => keys.iter().position(|key| count(key.0) > entries / 65536).unwrap_or(0),
     };
-    let kept = promoted_of(promotion, &keys[start..]);
-    // Where nothing is promoted nothing is above it.
-    let above = if kept.is_empty() { Vec::new() } else { keys[..start].to_vec() };
-    (kept, above)
+    (promoted_of(promotion, &keys[start..]), keys[..start].to_vec())
 }
 
 fn promoted_of(promotion: Promotion, keys: &[Key]) -> Vec<Key> {
