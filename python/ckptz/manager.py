@@ -256,7 +256,7 @@ class CheckpointManager:
 
         Raises nothing for damage: the report names it.
         """
-        return verify_store(self._store, self._threads, progress)
+        return verify_store(self._store, self._threads, progress, self._writer.tip)
 
     def reload(self) -> None:
         """See what a running writer has committed since."""

@@ -113,6 +113,15 @@ class Store:
                 ids[name] = entry
         self.entries, self.residuals = snapshots, residuals
 
+    @property
+    def files(self) -> list[Entry]:
+        """All files that can be read, residuals and copies included."""
+        return [entry for entry in self._files.values() if entry is not None]
+
+    def is_damaged(self, entry: Entry) -> bool:
+        """Whether a file is known to be damaged."""
+        return entry.listed in self._damaged
+
     def mark_damaged(self, entry: Entry, error: Exception | None = None) -> bool:
         """Remember that an entry, or the ancestor that the error names, cannot be restored.
 

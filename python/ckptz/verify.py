@@ -42,97 +42,154 @@ class VerifyReport:
         return not self.problems
 
 
-def verify_store(store: Store, threads: int, progress: Progress | None = None) -> VerifyReport:
+def verify_store(
+    store: Store, threads: int, progress: Progress | None = None, tip: Entry | None = None
+) -> VerifyReport:
     """Read everything. Snapshots found damaged count as such in `store` from here on.
 
-    Raises `OSError` for a lack of descriptors or memory, which says nothing of the files.
+    tip: where the line of the report's steps ends, the newest by default. Raises `OSError` for a
+    lack of descriptors or memory, which says nothing of the files.
     """
     store.refresh()
-    report = VerifyReport()
-    for name, text in sorted(store.problems.items()):
-        report.problems.append(Problem(name, text))
-    bad = _check_payloads(store, report, progress)
-    good: set[bytes] = set()
+    check = _Check(store, threads, progress)
+    check.payloads()
     for entry in sorted(store.entries.values(), key=lambda e: e.meta.sequence, reverse=True):
-        if entry.id not in good:
-            good |= _check_chain(store, entry, threads, report, progress)
-    report.snapshots = len(good)
-    report.steps = [
-        step
-        for step, generations in store.steps().items()
-        if not bad.intersection(layer.listed for layer in store.chain(generations[0]))
-    ]
-    for parent, residual in store.residuals.items():
-        owner = store.entries.get(parent)
-        if owner is not None and parent in good:
-            _check_residual(store, owner, residual, threads, report, progress)
-    return report
+        check.chain_to(entry.id)
+    for parent in check.good:
+        check.residual_of(parent)
+    problems = [Problem(name, text) for name, text in store.problems.items()]
+    problems += check.damaged.values()
+    problems.sort(key=lambda problem: problem.file)
+    return VerifyReport(check.steps(tip), len(check.good), problems + check.hidden())
 
 
-def _check_payloads(store: Store, report: VerifyReport, progress: Progress | None) -> set[Listed]:
-    """Read all payloads; return the files that do not match their checksum."""
-    bad = set()
-    files = {e.name: e for e in [*store.entries.values(), *store.residuals.values()]}
-    for name, entry in sorted(files.items()):
+class _Check:
+    """One check of a store: each file is read, and each layer decoded, once if it is good."""
+
+    def __init__(self, store: Store, threads: int, progress: Progress | None) -> None:
+        self.store = store
+        self.threads = threads
+        self.progress = progress
+        self.damaged: dict[str, Problem] = {}
+        """One a file, by its name."""
+        self.bad: set[Listed] = set()
+        """Files whose payload does not match its checksum, whether or not they decode."""
+        self.good: set[bytes] = set()
+        """Ids of snapshots that decode, as all do that they need."""
+        self.broken: dict[bytes, str] = {}
+        """Of snapshots that do not, though all do that they need: the file."""
+
+    def payloads(self) -> None:
+        """Read the payload of every file, copies included."""
+        for entry in sorted(self.store.files, key=lambda e: e.name):
+            try:
+                with self.store.storage.open(entry.name) as source:
+                    FileReader(source).check_payload()
+            except (FormatError, OSError) as error:
+                if is_shortage(error):
+                    raise
+                if _gone(entry, error):
+                    continue
+                self.bad.add(entry.listed)
+                self._note(entry, error)
+            if self.progress is not None:
+                self.progress(entry.payload_bytes)
+        good = {_content(entry) for entry in self.store.files if entry.listed not in self.bad}
+        for entry in self.store.files:
+            if entry.listed in self.bad and _content(entry) in good:
+                self.store.mark_damaged(entry)  # its copy stands in for it
+
+    def _note(self, entry: Entry, error: Exception) -> None:
+        step = None if entry.kind == RESIDUAL else entry.meta.step
+        self.damaged[entry.name] = Problem(entry.name, str(error), step)
+
+    def chain_to(self, wanted: bytes) -> None:
+        """Decode what leads to a snapshot, as far as it is good."""
+        while (tip := self._end_of_good(wanted)) is not None and tip.id not in self.good:
+            try:
+                with OpenChain.of_store(self.store, tip, threads=self.threads) as opened:
+                    layers = opened.layers
+                    opened.check(self.progress)
+            except (FormatError, MissingSnapshotError, OSError) as error:
+                if is_shortage(error):
+                    raise
+                self._blame(self._culprit(tip, error), error)
+            else:
+                self.good.update(layer.id for layer in layers)
+
+    def _end_of_good(self, wanted: bytes) -> Entry | None:
+        """Return the last layer on the way to a snapshot before one that is known to be broken."""
         try:
-            with store.storage.open(name) as source:
-                FileReader(source).check_payload()
-        except (FormatError, OSError) as error:
+            chain = self.store.chain(self.store.entries[wanted])
+        except MissingSnapshotError:
+            return None
+        broken = (place for place, layer in enumerate(chain) if layer.id in self.broken)
+        end = next(broken, len(chain))
+        return chain[end - 1] if end else None
+
+    def _culprit(self, tip: Entry, error: Exception) -> Entry:
+        """Return the layer that an error is about: of those up to `tip`."""
+        chain = self.store.chain(tip)
+        named = getattr(error, "snapshot", None)
+        for layer in chain:
+            if layer.id == named or (named is None and layer.listed in self.bad):
+                return layer
+        return tip
+
+    def _blame(self, entry: Entry, error: Exception) -> None:
+        """Note a damaged file; unless the store has a copy of it, the snapshot is broken."""
+        self._note(entry, error)
+        self.store.mark_damaged(entry)
+        if self.store.is_damaged(self.store.entries[entry.id]):
+            self.broken[entry.id] = entry.name
+
+    def hidden(self) -> list[Problem]:
+        """Return a line for each snapshot that only others' damage hides."""
+        found = []
+        for entry in sorted(self.store.entries.values(), key=lambda e: e.meta.sequence):
+            if entry.id in self.good or entry.name in self.damaged:
+                continue
+            place = self.store.storage / entry.name
+            try:
+                chain = self.store.chain(entry)
+                name = next(self.broken[e.id] for e in chain if e.id in self.broken)
+                text = f"{place}: needs {name}, which is damaged"
+            except MissingSnapshotError as error:
+                self.store.mark_damaged(entry, error)
+                text = str(error)
+            found.append(Problem(entry.name, text, entry.meta.step))
+        return found
+
+    def residual_of(self, parent: bytes) -> None:
+        """Decode the residual of a good snapshot, if it has one."""
+        owner, residual = self.store.entries[parent], self.store.residuals.get(parent)
+        if residual is None:
+            return
+        try:
+            with OpenChain.of_store(
+                self.store, owner, residual=residual, threads=self.threads, strict=True
+            ) as opened:
+                opened.check(self.progress)
+        except (FormatError, MissingSnapshotError, OSError) as error:
             if is_shortage(error):
                 raise
-            if _gone(entry, error):
-                continue
-            bad.add(entry.listed)
-            report.problems.append(Problem(name, str(error), entry.meta.step))
-        if progress is not None:
-            progress(entry.payload_bytes)
-    return bad
+            if not _gone(residual, error):
+                self._note(residual, error)
+
+    def steps(self, tip: Entry | None) -> list[int]:
+        """Return the steps of a line all of whose bytes are good."""
+        return [
+            step
+            for step, generations in self.store.steps(tip).items()
+            if not self.bad.intersection(e.listed for e in self.store.chain(generations[0]))
+        ]
+
+
+def _content(entry: Entry) -> tuple[int, bytes | None]:
+    """Return what a file and its copies have in common."""
+    return entry.kind, entry.meta.parent if entry.kind == RESIDUAL else entry.id
 
 
 def _gone(entry: Entry, error: Exception) -> bool:
     """Whether a running writer has deleted a residual that is no longer needed."""
     return entry.kind == RESIDUAL and isinstance(error, FileNotFoundError)
-
-
-def _check_chain(
-    store: Store, entry: Entry, threads: int, report: VerifyReport, progress: Progress | None
-) -> set[bytes]:
-    """Decode a chain, or as much of it as is good; return the ids of the good snapshots."""
-    try:
-        chain = store.chain(entry)
-    except MissingSnapshotError as error:
-        store.mark_damaged(entry)
-        report.problems.append(Problem(entry.name, str(error), entry.meta.step))
-        return set()
-    for tip in reversed(chain):
-        try:
-            with OpenChain.of_store(store, tip, threads=threads) as opened:
-                opened.check(progress)
-        except (FormatError, MissingSnapshotError, OSError) as error:
-            if is_shortage(error):
-                raise
-            store.mark_damaged(tip)
-            report.problems.append(Problem(tip.name, str(error), tip.meta.step))
-            continue
-        return {layer.id for layer in chain[: chain.index(tip) + 1]}
-    return set()
-
-
-def _check_residual(
-    store: Store,
-    owner: Entry,
-    residual: Entry,
-    threads: int,
-    report: VerifyReport,
-    progress: Progress | None,
-) -> None:
-    try:
-        with OpenChain.of_store(
-            store, owner, residual=residual, threads=threads, strict=True
-        ) as opened:
-            opened.check(progress)
-    except (FormatError, MissingSnapshotError, OSError) as error:
-        if is_shortage(error):
-            raise
-        if not _gone(residual, error):
-            report.problems.append(Problem(residual.name, str(error)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager, Problem
+from ckptz.restore import OpenChain
 from test_damage_hostile import refit
+from trees import assert_same
 
 TREES = list(stores.training(8))
 
@@ -103,6 +106,84 @@ def test_a_bad_payload_checksum_alone(manager: CheckpointManager, tmp_path: Path
     assert "the payload does not match its checksum" in report.problems[0].what
     # Every other step needs this file.
     assert report.steps == []
+
+
+def long_run(path: Path, steps: int) -> CheckpointManager:
+    manager = CheckpointManager(path, full_every=0)
+    for step, tree in enumerate(stores.training(steps)):
+        manager.save(step, tree)
+    return manager
+
+
+def test_one_problem_a_damaged_file_and_a_line_a_hidden_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = long_run(tmp_path, 30)
+    paths = stores.snapshot_files(tmp_path)
+    damaged = [paths[5], paths[20]]
+    for path in damaged:
+        flip(path, 20)
+    chains = []
+    real = OpenChain.check
+
+    def check(chain: OpenChain, *arguments: Any) -> None:
+        chains.append(len(chain.layers))
+        real(chain, *arguments)
+
+    monkeypatch.setattr(OpenChain, "check", check)
+    report = manager.verify()
+    # Once for each damaged file, once for what is good, once for the residual if that can be.
+    assert len(chains) <= 4
+    assert report.steps == manager.all_steps() == list(range(5))
+    assert report.snapshots == 5
+    by_file = {problem.file: problem for problem in report.problems}
+    assert len(by_file) == len(report.problems)
+    assert sorted(p.step or 0 for p in report.problems) == list(range(5, 30))
+    assert "tensor model/" in by_file[paths[5].name].what
+    assert "does not match its checksum" in by_file[paths[20].name].what
+    for step in {*range(6, 30)} - {20}:
+        assert f"needs {paths[5].name}, which is damaged" in by_file[paths[step].name].what
+
+
+def copied(path: Path, name: str = "copy.ckptz") -> Path:
+    copy = path.with_name(name)
+    copy.write_bytes(path.read_bytes())
+    return copy
+
+
+@pytest.mark.parametrize("name", ["copy.ckptz", "0copy.ckptz"])
+def test_a_file_and_its_copy_that_are_damaged_alike(tmp_path: Path, name: str) -> None:
+    manager = long_run(tmp_path, 2)
+    path = stores.snapshot_files(tmp_path)[0]
+    flip(path, 20)
+    copied(path, name)
+    for reader in (CheckpointManager(tmp_path, readonly=True), manager):
+        report = reader.verify()
+        assert report.steps == reader.all_steps() == []
+        assert {problem.file for problem in report.problems} >= {path.name, name}
+        with pytest.raises(ckptz.MissingSnapshotError):
+            reader.restore(0)
+
+
+@pytest.mark.parametrize("name", ["copy.ckptz", "0copy.ckptz"])
+@pytest.mark.parametrize("which", ["*0-*.ckptz", "*.residual.ckptz"])
+def test_a_damaged_copy_is_found_and_does_no_harm(tmp_path: Path, name: str, which: str) -> None:
+    tree = TREES[1]
+    with CheckpointManager(tmp_path) as manager:
+        manager.save(0, TREES[0])
+        manager.save(10, tree)
+    path = next(path for path in sorted(tmp_path.glob(which)))
+    flip(copied(path, name), 20)
+    reader = CheckpointManager(tmp_path, readonly=True)
+    report = reader.verify()
+    assert [problem.file for problem in report.problems] == [name]
+    assert report.steps == reader.all_steps() == [0, 10]
+    assert_same(reader.restore(), tree)
+
+
+def test_the_report_goes_by_the_line_after_a_rewind(manager: CheckpointManager) -> None:
+    manager.restore(1, rewind=True)
+    assert manager.verify().steps == manager.all_steps() == [0, 1]
 
 
 def test_a_missing_parent_and_a_missing_file(manager: CheckpointManager) -> None:
