@@ -224,7 +224,8 @@ impl Meanings {
         let of_unit = |unit: usize| {
             let class = unit as u32 / highest;
             // Classes past the last that a chunk can have have no codeword.
-            let (run, width) = if class < 32 { class_run(class, tokens.rho) } else { (0, 0) };
+            let last = (1 << tokens.rho) + 24 - tokens.rho;
+            let (run, width) = if class < last { class_run(class, tokens.rho) } else { (0, 0) };
             let fields = u8::from(class >> tokens.rho != 0);
             Meaning { run, width: width as u8, fields, symbol: (unit as u32 % highest) as u8 + 1 }
         };
@@ -282,5 +283,24 @@ wide! {
             at += 1;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::huffman::Code;
+
+    /// Up to the longest runs, which only the largest chunks have.
+    #[test]
+    fn every_class_that_is_written_is_read() {
+        for (rho, highest) in (0..=4).flat_map(|rho| [1u8, 3, 7].map(|highest| (rho, highest))) {
+            let meanings = Meanings::new(&Tokens { rho, highest, code: Code::of_counts(&[1, 1]) });
+            for run in (0..24).flat_map(|octave| [1 << octave, (2 << octave) - 1]).chain([0]) {
+                let (class, low, width) = split_run(run, rho);
+                let meaning = meanings.0[class as usize * usize::from(highest)];
+                assert_eq!((meaning.run + low as u32, u32::from(meaning.width)), (run, width), "{rho} {class}");
+            }
+        }
     }
 }
