@@ -2,7 +2,7 @@
 
 use ckptz::coding::CodingChoice;
 use ckptz::float::{Element, ElementType};
-use ckptz::header::Kind;
+use ckptz::header::{Kind, LossyDomain};
 use ckptz::promote::{Promotion, Representative};
 use ckptz::spec::{BaseChoice, DomainChoice, Lossy};
 use ckptz::{Decoder, Encoder, RecordHeader, Spec};
@@ -88,7 +88,7 @@ fn lossy() -> impl Strategy<Value = Lossy> {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    (prop::option::weighted(0.8, lossy()), 6u8..=17).prop_map(|(lossy, chunk_log2)| Spec {
+    (prop::option::weighted(0.8, lossy()), 6u8..=24).prop_map(|(lossy, chunk_log2)| Spec {
         lossy,
         links: true,
         chunk_log2,
@@ -226,6 +226,100 @@ proptest! {
                     let _ = decoder.decode(&payload, &mut before.clone());
                 }
             }
+        }
+    }
+}
+
+/// More entries than are planned one by one.
+const SAMPLED: usize = 1 << 18;
+
+/// What happens to a large tensor in a step.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// So many entries, anywhere.
+    Sparse(usize),
+    /// So many, side by side.
+    Cluster(usize),
+    All,
+}
+
+fn noise(n: u64) -> u64 {
+    let z = (n ^ n >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (z ^ z >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Target and base, the base's entries of size 1 to 2. `negative`: so many of them have a sign.
+fn large(elements: usize, change: Change, negative: usize, scale: f32, seed: u64) -> (Vec<f32>, Vec<f32>) {
+    let unit = |n: u64| (noise(seed ^ n) >> 40) as f32 / (1 << 24) as f32;
+    let place = |n: usize| noise(seed.rotate_left(7) ^ n as u64) as usize % elements;
+    let mut base: Vec<f32> = (0..elements).map(|i| 1.0 + unit(i as u64)).collect();
+    (0..negative).for_each(|n| base[place(n)] *= -1.0);
+    let mut target = base.clone();
+    let mut step = |i: usize| target[i] += scale * (unit(!(i as u64)) - 0.5);
+    match change {
+        Change::Sparse(count) => (0..count).for_each(|n| step(place(n + 1000))),
+        Change::Cluster(length) => (place(7)..elements).take(length).for_each(&mut step),
+        Change::All => (0..elements).for_each(&mut step),
+    }
+    (target, base)
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (1usize..20).prop_map(Change::Sparse),
+        (1usize..5000).prop_map(Change::Sparse),
+        (1usize..2000).prop_map(Change::Cluster),
+        (1usize..SAMPLED).prop_map(Change::Cluster),
+        Just(Change::All),
+    ]
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>().sqrt()
+}
+
+/// The record is read, loses less than was changed, and is no larger than an exact one.
+fn large_comes_back(target: &[f32], before: &[f32], levels: u8) -> RecordHeader {
+    let encode = |spec: Spec, base: &mut [f32]| {
+        let mut payload = Vec::new();
+        let header = Encoder::new(spec).expect("valid").encode(target, base, &mut payload).expect("same lengths");
+        (header, payload)
+    };
+    let mut base = before.to_vec();
+    let (header, payload) = encode(Spec::lossy(levels), &mut base);
+    let mut reader = before.to_vec();
+    Decoder::new(&header).expect("no siblings").decode(&payload, &mut reader).expect("own output");
+    assert_eq!(bits(&reader), bits(&base));
+    let (lost, changed) = (distance(&base, target), distance(before, target));
+    assert!(lost < changed, "{lost} of {changed}: {header:?}");
+    let (_, exact) = encode(Spec::exact(), &mut before.to_vec());
+    assert!(payload.len() <= exact.len() + exact.len() / 50 + 512, "{} {}", payload.len(), exact.len());
+    header
+}
+
+#[test]
+fn few_changes_among_many_entries_are_kept() {
+    for elements in [SAMPLED, 4 * SAMPLED] {
+        let before = vec![1.0; elements];
+        let mut target = before.clone();
+        (0..4).for_each(|k| target[elements / 5 * k + 11] += 100.0 + k as f32);
+        large_comes_back(&target, &before, 3);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn large_tensors_come_back(
+        change in change(), more in 1usize..200_000, negative in 0usize..4, log2 in -12i32..=0, levels in 1u8..=7, seed: u64,
+    ) {
+        let (target, base) = large(SAMPLED + more, change, negative, 2f32.powi(log2), seed);
+        prop_assume!(target != base);
+        let header = large_comes_back(&target, &base, levels);
+        if let Kind::Lossy { domain, .. } = header.kind {
+            let signed = target.iter().chain(&base).any(|element| element.is_sign_negative());
+            prop_assert_eq!(domain == LossyDomain::Value, signed);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::classes::{ClassPlanner, Classes};
 use super::sample::{SAMPLED_FROM, Source, is_repetitive};
-use super::{BaseRole, Workers, chunk_of, same_bits};
+use super::{BaseRole, Workers, changed_chunks};
 use crate::bytes;
 use crate::checksum::content_sum;
 use crate::chunk::encode::{EncodedChunk, ExactRecord, Squares, encode_bytes};
@@ -138,19 +138,9 @@ fn written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> u64) -> Encode
     EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default() }
 }
 
-/// The chunks that differ from the base.
-fn changed_chunks<E: Element>(chunk_log2: u8, target: &[E], base: Option<&[E]>) -> Vec<usize> {
-    let differs = |number: &usize| {
-        let chunk = |elements| chunk_of(elements, chunk_log2, *number);
-        base.is_none_or(|base| !same_bits(chunk(target), chunk(base)))
-    };
-    (0..chunk_count(target.len(), chunk_log2)).filter(differs).collect()
-}
-
 /// The cheapest rule for the changed chunks, and about how many bytes it takes.
 fn choose<E: Element>(changed: &Source<'_, E>, workers: &impl Workers) -> (Rule, u64) {
-    let samples = (changed.target.len() > SAMPLED_FROM && !changed.chunks.is_empty())
-        .then(|| (changed.spread(), changed.blocks()));
+    let samples = (changed.elements() > SAMPLED_FROM).then(|| (changed.spread(), changed.blocks()));
     let sources = samples.as_ref().map(|(spread, blocks)| (spread.source(), blocks.source()));
     let planner = match sources {
         Some((spread, blocks)) => {

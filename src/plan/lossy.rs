@@ -1,7 +1,7 @@
 //! Planning a lossy record: domain, base, promoted buckets, representatives, coding.
 
 use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Sample, Source};
-use super::{Workers, chunk_of};
+use super::{Workers, changed_chunks, chunk_of, same_bits};
 use crate::chunk::encode::{EncodedChunk, LossyRecord, Measured, count_lossy};
 use crate::chunk::{Scratch, with_scratch};
 use crate::coding::{Candidate, Coding, Histogram};
@@ -10,6 +10,7 @@ use crate::float::{Arith, Element, Wide};
 use crate::header::{Base, Kind, LossyDomain, Meaning, RecordHeader, chunk_count};
 use crate::promote::{Estimate, Promotion, Representative};
 use crate::quantize::{Against, Encoding, Quantizer, Statistics};
+use crate::simd::wide;
 use crate::spec::{BaseChoice, DomainChoice, Lossy};
 
 /// A lossy record's plan, in its domain.
@@ -36,21 +37,44 @@ struct Job<'a, E, W> {
     chunk_log2: u8,
     target: &'a [E],
     base: &'a [E],
+    /// Where this is a sample: of what.
+    of: Option<Of>,
     workers: &'a W,
 }
 
+/// The tensor that samples were taken of.
+#[derive(Clone, Copy)]
+struct Of {
+    elements: usize,
+    /// Those in chunks that differ from the base.
+    changed: usize,
+    chunk_log2: u8,
+}
+
+/// A spread sample in which fewer entries differ from the base tells too little.
+const FEW: usize = 64;
+
 impl<E: Element> LossyPlan<E> {
     pub fn new(lossy: &Lossy, chunk_log2: u8, target: &[E], base: &[E], workers: &impl Workers) -> Self {
-        let whole = Job { lossy, chunk_log2, target, base, workers };
+        let whole = Job { lossy, chunk_log2, target, base, of: None, workers };
+        let signed = lossy.domain == DomainChoice::Value || has_sign(target) || has_sign(base);
         // The paper's rule counts every entry, and its representatives are of all.
         if target.len() <= SAMPLED_FROM || matches!(lossy.promotion, Promotion::Buckets { .. }) {
-            return whole.choose_domain(&whole, None);
+            return whole.choose_domain(signed, &whole);
         }
-        let chunks: Vec<usize> = (0..whole.chunks()).collect();
-        let source = Source { target, base: Some(base), chunk_log2, chunks: &chunks };
-        let (spread, blocks) = (source.spread(), source.blocks());
-        let (statistics, counts) = (whole.over(&spread), Job { chunk_log2: BLOCK_LOG2, ..whole.over(&blocks) });
-        statistics.choose_domain(&counts, Some(Of { elements: target.len(), chunk_log2 }))
+        let (all, changed) = ((0..whole.chunks()).collect::<Vec<_>>(), changed_chunks(chunk_log2, target, Some(base)));
+        let all = Source { target, base: Some(base), chunk_log2, chunks: &all };
+        let changed = Source { chunks: &changed, ..all };
+        let spread = all.spread();
+        if changed.elements() <= SAMPLED_FROM || spread.changed() < FEW {
+            // Quick, as unchanged chunks are passed over; and coding all from zero would not pay.
+            let lossy = &Lossy { base: BaseChoice::Previous, ..*lossy };
+            let whole = Job { lossy, ..whole };
+            return whole.choose_domain(signed, &whole);
+        }
+        let blocks = changed.blocks();
+        let whole = Job { of: Some(Of { elements: target.len(), changed: changed.elements(), chunk_log2 }), ..whole };
+        whole.over(&spread).choose_domain(signed, &Job { chunk_log2: BLOCK_LOG2, ..whole.over(&blocks) })
     }
 
     /// About how many bytes the record will have.
@@ -134,11 +158,11 @@ impl<E: Element> LossyPlan<E> {
     }
 }
 
-/// The tensor that samples were taken of.
-#[derive(Clone, Copy)]
-struct Of {
-    elements: usize,
-    chunk_log2: u8,
+wide! {
+    /// Whether a sign bit is set: in one pass, which ends soon after the first.
+    fn has_sign[E: Element](elements: &[E]) -> bool {
+        elements.chunks(4096).any(|some| some.iter().fold(0, |signs, element| signs | element.signed_bits()) < 0)
+    }
 }
 
 impl<'a, E: Element, W: Workers> Job<'a, E, W> {
@@ -150,16 +174,15 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         Job { target: &sample.target, base: sample.base.as_deref().unwrap_or(&[]), ..*self }
     }
 
-    /// Plans from the entries of this job; symbols are counted over those of `counted`. `of`: what both are samples of.
-    fn choose_domain(&self, counted: &Self, of: Option<Of>) -> LossyPlan<E> {
+    /// Plans from the entries of this job; symbols are counted over those of `counted`. `signed`: whether the tensor or its base
+    /// has a sign bit set, or neither matters.
+    fn choose_domain(&self, signed: bool, counted: &Self) -> LossyPlan<E> {
         let lossy = self.lossy;
-        let non_negative =
-            lossy.domain != DomainChoice::Value && !self.target.iter().chain(self.base).any(|element| element.sign());
-        match (lossy.domain, non_negative) {
-            (DomainChoice::Auto, true) => self.plan(lossy.non_negative, Rule::NonNegative, counted, of),
-            (DomainChoice::Ordered, true) => self.plan(lossy.promotion, Rule::NonNegative, counted, of),
-            (DomainChoice::Ordered, false) => self.plan(lossy.promotion, Rule::Ordered, counted, of),
-            _ => self.plan(lossy.promotion, Rule::Value, counted, of),
+        match (lossy.domain, signed) {
+            (DomainChoice::Auto, false) => self.plan(lossy.non_negative, Rule::NonNegative, counted),
+            (DomainChoice::Ordered, false) => self.plan(lossy.promotion, Rule::NonNegative, counted),
+            (DomainChoice::Ordered, true) => self.plan(lossy.promotion, Rule::Ordered, counted),
+            _ => self.plan(lossy.promotion, Rule::Value, counted),
         }
     }
 
@@ -168,22 +191,22 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         promotion: Promotion,
         rule: fn(Encoding<E, D>) -> Rule<E>,
         counted: &Self,
-        of: Option<Of>,
     ) -> LossyPlan<E> {
         let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
         let encoding = self.encoding(&statistics, &kept);
         let (mut counts, mut exceptions) = counted.count(&encoding, counted.against(from_zero));
         let highest = encoding.quantizer.symbols();
-        if let Some(of) = of {
+        if let Some(of) = self.of {
             // What the sample lacks may occur: everything gets a codeword, and there may be exceptions.
-            counts.scale_up(of.elements, highest, of.chunk_log2);
-            exceptions = 1 + exceptions * of.elements as u64 / counted.target.len() as u64;
+            let written = if from_zero { of.elements } else { of.changed };
+            counts.scale_up(written, highest, of.chunk_log2);
+            exceptions = 1 + exceptions * written as u64 / counted.target.len() as u64;
         }
         let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
         let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
         coded.bits += refinement_bits;
-        let chunk_log2 = of.map_or(self.chunk_log2, |of| of.chunk_log2);
-        LossyPlan { rule: rule(encoding), chunk_log2, from_zero, exceptions, sampled: of.is_some(), coded }
+        let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
+        LossyPlan { rule: rule(encoding), chunk_log2, from_zero, exceptions, sampled: self.of.is_some(), coded }
     }
 
     fn against(&self, zero: bool) -> Against<'_, E> {
@@ -197,6 +220,12 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         }
     }
 
+    /// Whether a chunk equals what it is coded against.
+    fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
+        let chunk = |elements| chunk_of(elements, self.chunk_log2, number);
+        matches!(against, Against::Base(_)) && same_bits(chunk(self.target), chunk(self.base))
+    }
+
     fn chunks(&self) -> usize {
         chunk_count(self.target.len(), self.chunk_log2)
     }
@@ -205,6 +234,9 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         let mut all = Statistics::default();
         let of_chunk = |number| {
             let target = chunk_of(self.target, self.chunk_log2, number);
+            if self.unchanged(against, number) {
+                return Statistics { entries: target.len() as u64, ..Statistics::default() };
+            }
             Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
         };
         self.workers.in_order(self.chunks(), of_chunk, |next| all.append(&next));
@@ -252,13 +284,18 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             let target = chunk_of(self.target, self.chunk_log2, number);
             let base = self.chunk_against(against, number);
             let mut counts = Histogram::default();
+            if self.of.is_none() && self.unchanged(against, number) {
+                return (counts, 0);
+            }
             let found = with_scratch(|scratch| count_lossy(encoding, target, base, scratch, &mut counts));
             (counts, found)
         };
         self.workers.in_order(self.chunks(), of_chunk, |(counts, found)| {
             exceptions += found;
-            let unchanged = matches!(against, Against::Base(_)) && counts.marked() == 0 && found == 0;
-            if !unchanged {
+            // The chunk around a sampled block has changed somewhere.
+            let left_out =
+                self.of.is_none() && matches!(against, Against::Base(_)) && counts.marked() == 0 && found == 0;
+            if !left_out {
                 all.merge(&counts);
             }
         });

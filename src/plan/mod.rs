@@ -13,7 +13,7 @@ pub use lossy::LossyPlan;
 use crate::chunk::encode::EncodedChunk;
 use crate::chunk::{Scratch, with_scratch};
 use crate::float::Element;
-use crate::header::{Base, RecordHeader};
+use crate::header::{Base, RecordHeader, chunk_count};
 use crate::spec::Spec;
 
 /// Runs pieces of work, perhaps at once, and takes the results in order.
@@ -68,6 +68,15 @@ pub fn chunk_of<E>(elements: &[E], log2: u8, number: usize) -> &[E] {
 /// Whether two tensors have the same bits.
 pub fn same_bits<E: Element>(a: &[E], b: &[E]) -> bool {
     bytemuck::cast_slice::<E, u8>(a) == bytemuck::cast_slice::<E, u8>(b)
+}
+
+/// The chunks that differ from the base.
+pub fn changed_chunks<E: Element>(chunk_log2: u8, target: &[E], base: Option<&[E]>) -> Vec<usize> {
+    let differs = |number: &usize| {
+        let chunk = |elements| chunk_of(elements, chunk_log2, *number);
+        base.is_none_or(|base| !same_bits(chunk(target), chunk(base)))
+    };
+    (0..chunk_count(target.len(), chunk_log2)).filter(differs).collect()
 }
 
 impl<E: Element> Plan<E> {

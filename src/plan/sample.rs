@@ -23,6 +23,12 @@ pub struct Sample<E> {
 }
 
 impl<E: Element> Sample<E> {
+    /// Entries that differ from the base.
+    pub fn changed(&self) -> usize {
+        let base = self.base.iter().flatten();
+        self.target.iter().zip(base).filter(|(target, base)| target.bits() != base.bits()).count()
+    }
+
     /// The sample as something to plan from, in chunks of 2^[`BLOCK_LOG2`].
     pub fn source(&self) -> Source<'_, E> {
         Source { target: &self.target, base: self.base.as_deref(), chunk_log2: BLOCK_LOG2, chunks: &self.blocks }
