@@ -1085,6 +1085,9 @@ class Store:
                     self.skipped.append(str(error))
                 else:
                     self.add(file)
+        parents = {entry.meta.parent for entry in self.snapshots.values()}
+        own = {k: e for k, e in self.snapshots.items() if k in parents or e.meta.parent or e.meta.policy or e.meta.part}
+        self.snapshots = own or self.snapshots  # without files of their own that lie among them
 
     def add(self, file):
         """Note what a file holds, by id (residuals: by the id of what they correct)."""

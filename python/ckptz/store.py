@@ -111,7 +111,7 @@ class Store:
             known = ids.get(name)
             if known is None or known.listed in self._damaged:
                 ids[name] = entry
-        self.entries, self.residuals = snapshots, residuals
+        self.entries, self.residuals = _own(snapshots), residuals
 
     @property
     def files(self) -> list[Entry]:
@@ -287,6 +287,20 @@ class Store:
                 except FormatError as error:
                     raise FormatError(f"{self.storage / holder.name}: {error}") from error
         return None
+
+
+def _own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
+    """Return the snapshots without what has been saved into the directory as a single file.
+
+    That is full and without a policy; a store may begin with one, though.
+    """
+    parents = {entry.meta.parent for entry in snapshots.values()}
+    own = {
+        found: entry
+        for found, entry in snapshots.items()
+        if not entry.meta.full or entry.meta.policy is not None or found in parents
+    }
+    return own or snapshots
 
 
 def _shown(steps: Iterable[int]) -> str:

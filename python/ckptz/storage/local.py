@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StoreLockedError
-from .files import TEMPORARY, Reader, Writer, sync_directory
+from .files import UNFINISHED, Reader, Writer, sync_directory
 
 __all__ = ["Listed", "LocalStorage", "is_shortage"]
 
@@ -38,7 +38,12 @@ class LocalStorage:
     """A directory that holds a store."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Name the directory, wherever the process may go later; nothing is touched yet."""
+        """Name the directory, wherever the process may go later; nothing is touched yet.
+
+        Raises `ValueError` for an empty path, which would mean the current directory.
+        """
+        if not os.fspath(directory):
+            raise ValueError("an empty path names no store")
         self.directory = Path(directory).absolute()
         self._unfinished: set[Path] = set()
         self._lock = -1
@@ -156,7 +161,7 @@ class LocalStorage:
     def remove_unfinished(self) -> None:
         """Delete what a writer that died has left. Only for the directory's writer."""
         for listed in self.names():
-            if listed.name.startswith(TEMPORARY):
+            if UNFINISHED.fullmatch(listed.name):
                 self.remove(listed.name)
 
     def remove_own_unfinished(self) -> None:
