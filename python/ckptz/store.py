@@ -33,6 +33,7 @@ class Store:
         self.problems: dict[str, str] = {}
         self._files: dict[Listed, Entry | None] = {}
         self._unreadable: set[Listed] = set()
+        self._links: set[str] = set()
         self._damaged: dict[Listed, str] = {}
         self._schemas: dict[bytes, Schema] = {}
         self._refreshing = threading.RLock()
@@ -55,6 +56,13 @@ class Store:
                     break
                 listed = again
             found = [text for name, text in self.problems.items() if before.get(name) != text]
+            links = {name for name in self.storage.links if name.endswith(SUFFIX)}
+            found += [
+                f"{self.storage / name}: a symbolic link, which is not followed; "
+                "put the file itself there"
+                for name in sorted(links - self._links)
+            ]
+            self._links = links
         for text in found:
             warn(f"skipped: {text}")
 

@@ -45,6 +45,8 @@ class LocalStorage:
         if not os.fspath(directory):
             raise ValueError("an empty path names no store")
         self.directory = Path(directory).absolute()
+        self.links: set[str] = set()
+        """Names of symbolic links, which are not followed, as of the last listing."""
         self._unfinished: set[Path] = set()
         self._lock = -1
         self._owner = 0
@@ -80,7 +82,7 @@ class LocalStorage:
 
     def names(self) -> list[Listed]:
         """List the regular files, in order of their names; none if the directory is not there."""
-        found = []
+        found, links = [], set()
         try:
             with os.scandir(self.directory) as entries:
                 for entry in entries:
@@ -89,8 +91,11 @@ class LocalStorage:
                             stat = entry.stat(follow_symlinks=False)
                             identity = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
                             found.append(Listed(entry.name, *identity))
+                        elif entry.is_symlink():
+                            links.add(entry.name)
         except FileNotFoundError:
             return []
+        self.links = links
         return sorted(found)
 
     def open(self, name: str) -> Reader:
