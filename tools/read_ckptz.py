@@ -1085,6 +1085,9 @@ class Store:
                     self.skipped.append(str(error))
                 else:
                     self.add(file)
+        parents = {entry.meta.parent for entry in self.snapshots.values()}
+        own = {k: e for k, e in self.snapshots.items() if k in parents or e.meta.parent or e.meta.policy or e.meta.part}
+        self.snapshots = own or self.snapshots  # without files of their own that lie among them
 
     def add(self, file):
         """Note what a file holds, by id (residuals: by the id of what they correct)."""
@@ -1237,7 +1240,7 @@ def read_array(data, base=None):
         need(crc64(data[:-8]) == int.from_bytes(data[-8:], "little"), "damaged (CRC)")
         end = len(data) - 12 - int.from_bytes(data[-12:-8], "little")
         need(end >= 4, "the data ends early")
-        name, shape, header = unpack(data[end:-12])
+        name, shape, header, *crc = unpack(data[end:-12])
         tensor, cur = Tensor("array", [None, 17, name, shape, 0]), Cursor(header)
         rec, at, old = read_record(cur, tensor, 1, "frame"), 4, None
         cur.end()
@@ -1248,7 +1251,9 @@ def read_array(data, base=None):
         if rec.base:
             need(base is not None and (base.shape, base.dtype) == (tensor.shape, tensor.dtype.numpy), "no fitting base")
             old = np.frombuffer(base.tobytes(), U8)
-        return tensor.array(decode_record(rec, data, old))
+        content = decode_record(rec, data, old)
+        need(not crc or crc == [crc64(bytes(content))], "another base than it was coded against")
+        return tensor.array(content)
 
 
 # ---- The command

@@ -183,9 +183,27 @@ def encode(
         [as_bytes(target)], bases, [element], [spec], False, default_threads(threads)
     )
     room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
-    meta = msgspec.msgpack.encode([name, list(target.shape), encoder.finish()[0]])
+    header = encoder.finish()[0]
+    frame: list[object] = [name, list(target.shape), header]
+    if base is not None and _may_keep(header, element, target.nbytes):
+        frame.append(crc_of(as_bytes(base)))
+    meta = msgspec.msgpack.encode(frame)
     framed = _frame(room, length, meta, given=out is not None)
     return framed.tobytes() if out is None else framed.data
+
+
+def _may_keep(header: bytes, element: int, nbytes: int) -> bool:
+    """Whether chunks may be unchanged from the base: of those the record has no content sums."""
+    elements = element_count(element, nbytes)
+    described = describe(header, [(element, elements)])[0]
+    return described["kind"] == "same" or (described["needs_base"] and elements > 1 << _CHUNK_LOG2)
+
+
+def crc_of(content: Bytes) -> int:
+    """Return the CRC of an array's bytes."""
+    crc = _core.Crc()
+    crc.update(content)
+    return crc.value
 
 
 def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
@@ -251,7 +269,8 @@ def decode(
     CRC fails the base is untouched; after any other error its content is lost.
     """
     raw = np.frombuffer(data, np.uint8)
-    name, shape, header, payload = _parse(raw)
+    frame, payload = _parse(raw)
+    name, shape, header = frame.dtype, frame.shape, frame.header
     known = layout(name)
     if known is None or not shape_fits(shape, known.itemsize):
         raise FormatError(f"array: unknown dtype {name!r:.40} or impossible shape")
@@ -269,10 +288,22 @@ def decode(
     except RecordError as error:
         kind = ChecksumError if error.args[1] else FormatError
         raise kind(f"array: {error.args[0]}") from None
+    if frame.crc is not None and frame.crc != crc_of(as_bytes(base)):
+        raise ChecksumError("array: it was coded against another base")
     return base
 
 
-def _parse(raw: Bytes) -> tuple[str, tuple[int, ...], bytes, Bytes]:
+class _Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The MessagePack array of an array frame."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    header: bytes
+    crc: int | None = None
+    """Of the decoded array; None where the record's content sums say enough."""
+
+
+def _parse(raw: Bytes) -> tuple[_Frame, Bytes]:
     end = raw.size - _END.size
     if end < len(_MAGIC) or raw[: len(_MAGIC)].tobytes() != _MAGIC:
         raise FormatError("array: offset 0: not a coded array")
@@ -282,9 +313,7 @@ def _parse(raw: Bytes) -> tuple[str, tuple[int, ...], bytes, Bytes]:
     if found.value != crc or length > end - len(_MAGIC):
         raise ChecksumError("array: the bytes do not match their checksum")
     try:
-        meta = msgspec.msgpack.decode(
-            raw[end - length : end].tobytes(), type=tuple[str, tuple[int, ...], bytes]
-        )
+        frame = msgspec.msgpack.decode(raw[end - length : end].tobytes(), type=_Frame)
     except (msgspec.MsgspecError, ValueError) as error:
         raise FormatError(f"array: {error}") from error
-    return (*meta, raw[len(_MAGIC) : end - length])
+    return frame, raw[len(_MAGIC) : end - length]

@@ -72,18 +72,14 @@ def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
     found: list[int] = []
     with ThreadPoolExecutor(threads) as pool:
         for _, targets in _segments(arrays):
-            found += pool.map(_sum, [piece for target in targets for piece in _pieces(target)])
+            found += pool.map(
+                codec.crc_of, [piece for target in targets for piece in _pieces(target)]
+            )
     return found
 
 
 def _pieces(target: Bytes) -> Iterator[Bytes]:
     return (target[at : at + _SUM_BYTES] for at in range(0, target.size, _SUM_BYTES))
-
-
-def _sum(piece: Bytes) -> int:
-    crc = codec.Crc()
-    crc.update(piece)
-    return crc.value
 
 
 def _drain(

@@ -211,6 +211,8 @@ class CheckpointManager:
         Raises `MissingSnapshotError` for a step that is not there, `MissingKeyError` for keys, or
         `FormatError` naming file, tensor and offset.
         """
+        if rewind and self._readonly:
+            raise ValueError("rewind=True is for going on saving; this manager is read-only")
         read = read_as(keys, like, cast, as_numpy, types, progress)
 
         def use(entry: Entry, look_again: bool) -> Any:

@@ -26,7 +26,7 @@ __all__ = ["load_file", "safe_open", "save_file"]
 
 
 def save_file(state: object, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
-    """Save a state as one file, bit for bit. What was at `path` is replaced in one step.
+    """Save a state as one file, bit for bit, in place of the file that `path` is or leads to.
 
     Raises `UnsupportedTypeError`, which names the key path, or `OSError`; `path` is then as it
     was, unless the last step failed: to make the new name durable in its folder.

@@ -33,6 +33,7 @@ class Store:
         self.problems: dict[str, str] = {}
         self._files: dict[Listed, Entry | None] = {}
         self._unreadable: set[Listed] = set()
+        self._links: set[str] = set()
         self._damaged: dict[Listed, str] = {}
         self._schemas: dict[bytes, Schema] = {}
         self._refreshing = threading.RLock()
@@ -55,6 +56,13 @@ class Store:
                     break
                 listed = again
             found = [text for name, text in self.problems.items() if before.get(name) != text]
+            links = {name for name in self.storage.links if name.endswith(SUFFIX)}
+            found += [
+                f"{self.storage / name}: a symbolic link, which is not followed; "
+                "put the file itself there"
+                for name in sorted(links - self._links)
+            ]
+            self._links = links
         for text in found:
             warn(f"skipped: {text}")
 
@@ -111,7 +119,7 @@ class Store:
             known = ids.get(name)
             if known is None or known.listed in self._damaged:
                 ids[name] = entry
-        self.entries, self.residuals = snapshots, residuals
+        self.entries, self.residuals = _own(snapshots), residuals
 
     @property
     def files(self) -> list[Entry]:
@@ -287,6 +295,20 @@ class Store:
                 except FormatError as error:
                     raise FormatError(f"{self.storage / holder.name}: {error}") from error
         return None
+
+
+def _own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
+    """Return the snapshots without what has been saved into the directory as a single file.
+
+    That is full and without a policy; a store may begin with one, though.
+    """
+    parents = {entry.meta.parent for entry in snapshots.values()}
+    own = {
+        found: entry
+        for found, entry in snapshots.items()
+        if not entry.meta.full or entry.meta.policy is not None or found in parents
+    }
+    return own or snapshots
 
 
 def _shown(steps: Iterable[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .errors import FormatError, MissingSnapshotError
@@ -53,14 +53,17 @@ def verify_store(
     store.refresh()
     check = _Check(store, threads, progress)
     check.payloads()
-    for entry in sorted(store.entries.values(), key=lambda e: e.meta.sequence, reverse=True):
-        check.chain_to(entry.id)
-    for parent in check.good:
-        check.residual_of(parent)
+    # Others may refresh the store meanwhile: what is new then is not looked at.
+    entries = sorted(store.entries.values(), key=lambda e: e.meta.sequence)
+    for entry in reversed(entries):
+        check.chain_to(entry)
+    for entry in entries:
+        if entry.id in check.good:
+            check.residual_of(entry)
     problems = [Problem(name, text) for name, text in store.problems.items()]
     problems += check.damaged.values()
     problems.sort(key=lambda problem: problem.file)
-    return VerifyReport(check.steps(tip), len(check.good), problems + check.hidden())
+    return VerifyReport(check.steps(tip), len(check.good), problems + check.hidden(entries))
 
 
 class _Check:
@@ -103,7 +106,7 @@ class _Check:
         step = None if entry.kind == RESIDUAL else entry.meta.step
         self.damaged[entry.name] = Problem(entry.name, str(error), step)
 
-    def chain_to(self, wanted: bytes) -> None:
+    def chain_to(self, wanted: Entry) -> None:
         """Decode what leads to a snapshot, as far as it is good."""
         while (tip := self._end_of_good(wanted)) is not None and tip.id not in self.good:
             try:
@@ -117,15 +120,19 @@ class _Check:
             else:
                 self.good.update(layer.id for layer in layers)
 
-    def _end_of_good(self, wanted: bytes) -> Entry | None:
+    def _end_of_good(self, wanted: Entry) -> Entry | None:
         """Return the last layer on the way to a snapshot before one that is known to be broken."""
         try:
-            chain = self.store.chain(self.store.entries[wanted])
+            chain = self.store.chain(self._now(wanted))
         except MissingSnapshotError:
             return None
         broken = (place for place, layer in enumerate(chain) if layer.id in self.broken)
         end = next(broken, len(chain))
         return chain[end - 1] if end else None
+
+    def _now(self, entry: Entry) -> Entry:
+        """Return the copy of a snapshot that the store goes by."""
+        return self.store.entries.get(entry.id, entry)
 
     def _culprit(self, tip: Entry, error: Exception) -> Entry:
         """Return the layer that an error is about: of those up to `tip`."""
@@ -140,13 +147,13 @@ class _Check:
         """Note a damaged file; unless the store has a copy of it, the snapshot is broken."""
         self._note(entry, error)
         self.store.mark_damaged(entry)
-        if self.store.is_damaged(self.store.entries[entry.id]):
+        if self.store.is_damaged(self._now(entry)):
             self.broken[entry.id] = entry.name
 
-    def hidden(self) -> list[Problem]:
+    def hidden(self, entries: Sequence[Entry]) -> list[Problem]:
         """Return a line for each snapshot that only others' damage hides."""
         found = []
-        for entry in sorted(self.store.entries.values(), key=lambda e: e.meta.sequence):
+        for entry in entries:
             if entry.id in self.good or entry.name in self.damaged:
                 continue
             place = self.store.storage / entry.name
@@ -160,14 +167,14 @@ class _Check:
             found.append(Problem(entry.name, text, entry.meta.step))
         return found
 
-    def residual_of(self, parent: bytes) -> None:
+    def residual_of(self, owner: Entry) -> None:
         """Decode the residual of a good snapshot, if it has one."""
-        owner, residual = self.store.entries[parent], self.store.residuals.get(parent)
+        residual = self.store.residuals.get(owner.id)
         if residual is None:
             return
         try:
             with OpenChain.of_store(
-                self.store, owner, residual=residual, threads=self.threads, strict=True
+                self.store, self._now(owner), residual=residual, threads=self.threads, strict=True
             ) as opened:
                 opened.check(self.progress)
         except (FormatError, MissingSnapshotError, OSError) as error:
@@ -181,7 +188,8 @@ class _Check:
         return [
             step
             for step, generations in self.store.steps(tip).items()
-            if not self.bad.intersection(e.listed for e in self.store.chain(generations[0]))
+            if generations[0].id in self.good
+            and not self.bad.intersection(e.listed for e in self.store.chain(generations[0]))
         ]
 
 

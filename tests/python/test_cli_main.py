@@ -215,3 +215,41 @@ def test_states_of_the_library_and_of_the_command_are_one(tmp_path: Path) -> Non
     with ckptz.CheckpointManager(store) as manager:
         manager.save(3, walk(3)[2])
     assert run("verify", store, "--json").document["steps"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(("name", "code"), [("store", 0), ("nowhere", 3)])
+def test_streams_that_are_closed(tmp_path: Path, closed: str, name: str, code: int) -> None:
+    pack(tmp_path, [1, 2])
+    line = f'exec "$0" -m ckptz ls "$1" {closed}'
+    command = ["sh", "-c", line, sys.executable, str(tmp_path / name)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    assert ran.returncode == code
+    assert "Traceback" not in ran.stderr
+    assert ("STEP" in ran.stdout.upper()) == (code == 0 and closed == "2>&-")
+
+
+NINES = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--steps", NINES),
+        ("--steps", f"0:{NINES}"),
+        ("--policy", f"lossy:{NINES}"),
+        ("--policy", f"paper:{NINES}"),
+    ],
+)
+def test_numbers_of_very_many_digits(tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "run").mkdir()
+    np.savez(tmp_path / "run" / "1.npz", w=np.zeros(3))
+    fails(2, "pack", tmp_path / "run", "-o", tmp_path / "store", *words)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("pack", "x.npz", "-o", ""), ("ls", ""), ("unpack", "x", "-o", "")]
+)
+def test_an_empty_path(words: tuple[str, ...]) -> None:
+    assert "an empty path" in fails(2, *words)

@@ -124,7 +124,7 @@ def test_an_error_names_the_file_that_it_is_about(
     read = os.preadv
 
     def bad_sector(descriptor: int, views: Any, at: int) -> int:
-        if list(tmp_path.glob(".tmp-*")):  # the output has been begun
+        if list(tmp_path.glob(".new-*")):  # the output has been begun
             raise OSError(errno.EIO, "Input/output error")
         return read(descriptor, views, at)
 

@@ -185,3 +185,17 @@ def test_every_bit_of_bfloat16_neighbours() -> None:
     every = np.arange(2**16, dtype="u2").view(ml_dtypes.bfloat16)
     round_trip(every, np.roll(every, 1))
     round_trip(every, None)
+
+
+@pytest.mark.parametrize("size", [40, 200_000])
+@pytest.mark.parametrize("rule", ["lossy", "exact"])
+def test_another_base_is_found_where_nothing_changed(size: int, rule: str) -> None:
+    target = stores.weights(0, (size,))
+    base = target.copy()
+    base[:30] += np.float32(0.01) * (size > 1000)  # of several chunks the first changes
+    wrong = base.copy()
+    data = codec.encode(target, base.copy(), rule)
+    codec.decode(data, base)
+    wrong[-1] += 1
+    with pytest.raises(ckptz.ChecksumError, match="another base"):
+        codec.decode(data, wrong)

@@ -117,8 +117,8 @@ def test_file_systems_that_cannot_sync_directories(
 def test_what_a_dead_writer_has_left_is_deleted(tmp_path: Path) -> None:
     store, manager = with_three(tmp_path)
     manager.close()
-    (store.path / ".tmp-1-dead").write_bytes(b"half a file")
-    (store.path / ".tmp-2-dead").write_bytes(b"")
+    (store.path / ".tmp-1-00000000000dead0").write_bytes(b"half a file")
+    (store.path / ".tmp-2-00000000000dead0").write_bytes(b"")
     (store.path / "notes.txt").write_text("not ours")
     store.check()
     # Reading leaves it alone.

@@ -208,3 +208,13 @@ def test_a_failed_overwrite_changes_nothing(
 
 def fail(*_: object) -> None:
     raise OSError(5, "Input/output error")
+
+
+def test_what_a_read_only_manager_and_an_empty_path_cannot_do(tmp_path: Path) -> None:
+    stores.saved(tmp_path, 1, 2)
+    reader = ckptz.CheckpointManager(tmp_path, readonly=True)
+    with pytest.raises(ValueError, match="read-only"):
+        reader.restore(1, rewind=True)
+    assert reader.all_steps() == [1, 2]
+    with pytest.raises(ValueError, match="an empty path"):
+        ckptz.CheckpointManager("")

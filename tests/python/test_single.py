@@ -78,7 +78,7 @@ def test_every_call_fails(tmp_path: Path, error: Any, after: bool) -> None:
             ckptz.save_file({"old": 1}, path)
         if not fault.fired:
             break
-        for left in tmp_path.glob(".tmp-*"):
+        for left in tmp_path.glob(".new-*"):
             left.unlink()
     assert not failed
     assert number > 8
@@ -171,3 +171,44 @@ def test_a_clock_before_1970(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr("time.time_ns", lambda: -1_000_000_000)
         ckptz.save_file({"n": 1}, tmp_path / "x.ckptz")
     assert ckptz.load_file(tmp_path / "x.ckptz") == {"n": 1}
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    target = tmp_path / "disk" / "one"
+    target.parent.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    for tree in ({"n": 1}, {"n": 2}):  # of which the first makes the file
+        ckptz.save_file(tree, link)
+        assert link.is_symlink()
+        assert ckptz.load_file(target) == tree
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("to a pipe", "loop"):
+        (tmp_path / name).symlink_to("pipe" if name != "loop" else "loop")
+        with pytest.raises(OSError, match="not a regular file"):
+            ckptz.save_file(TREE, tmp_path / name)
+    with pytest.raises(ValueError, match="an empty path"):
+        ckptz.save_file(TREE, "")
+
+
+def test_a_file_that_is_saved_into_a_store_is_none_of_its_steps(tmp_path: Path) -> None:
+    manager = stores.saved(tmp_path, 5, 6)
+    ckptz.save_file({"other": 1}, tmp_path / "final.ckptz")
+    (tmp_path / f".new-7-{'0' * 16}").write_bytes(b"one that is being saved by another process")
+    manager.save(7, stores.small(7))
+    for reader in (manager, ckptz.CheckpointManager(tmp_path, readonly=True)):
+        assert reader.all_steps() == [5, 6, 7]
+        assert_same(reader.restore(), stores.small(7))
+        report = reader.verify()
+        assert report.ok
+        assert report.steps == [5, 6, 7]
+    assert ckptz.load_file(tmp_path / "final.ckptz") == {"other": 1}
+    assert len(list(tmp_path.glob(".new-*"))) == 1
+
+
+def test_a_store_may_begin_with_a_single_file(tmp_path: Path) -> None:
+    ckptz.save_file(TREE, tmp_path / "start.ckptz")
+    manager = ckptz.CheckpointManager(tmp_path)
+    manager.save(1, stores.small(1))
+    assert manager.all_steps() == [0, 1]
+    assert_same(stores.fresh(tmp_path, step=0), TREE)

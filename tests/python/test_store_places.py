@@ -114,7 +114,7 @@ def test_a_delta_without_its_parent(tmp_path: Path) -> None:
     with pytest.raises(ckptz.MissingSnapshotError, match="there are 0"):
         manager.restore(3)
     report = manager.verify()
-    assert [problem.step for problem in report.problems] == [3, 2]
+    assert [problem.step for problem in report.problems] == [2, 3]
     assert all("needs snapshot" in problem.what for problem in report.problems)
     # What cannot be restored may be saved again.
     manager.save(1, TREES[1])
@@ -203,6 +203,7 @@ def test_places_where_no_store_can_be(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*which is not followed:ckptz.CkptzWarning")
 def test_links_and_folders_with_names_of_snapshots_are_not_followed(tmp_path: Path) -> None:
     begun(tmp_path / "other").close()
     begun(tmp_path / "store", 1).close()
@@ -214,3 +215,16 @@ def test_links_and_folders_with_names_of_snapshots_are_not_followed(tmp_path: Pa
     assert manager.all_steps() == [0]
     manager.save(1, TREES[1])
     assert manager.verify().ok
+
+
+def test_a_store_of_links_is_warned_of(tmp_path: Path) -> None:
+    stores.saved(tmp_path / "real", 1)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "notes").symlink_to("nowhere")
+    for path in stores.snapshot_files(tmp_path / "real"):
+        (tmp_path / "links" / path.name).symlink_to(path)
+    with pytest.warns(ckptz.CkptzWarning, match="a symbolic link, which is not followed") as told:
+        reader = ckptz.CheckpointManager(tmp_path / "links", readonly=True)
+    assert len(told) == 1
+    assert reader.all_steps() == []
+    reader.reload()  # which says it no second time

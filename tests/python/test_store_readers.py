@@ -28,11 +28,12 @@ def listing(path: Path) -> list[tuple[Any, ...]]:
 def test_readers_change_nothing(tmp_path: Path) -> None:
     begun(tmp_path, 3).close()
     (tmp_path / "lock").unlink()
-    (tmp_path / ".tmp-1-left").write_bytes(b"x")
+    (tmp_path / ".tmp-1-0000000000001ef7").write_bytes(b"x")
     before = listing(tmp_path)
     with CheckpointManager(tmp_path, readonly=True) as reader:
         reader.restore()
-        reader.restore(1, rewind=True)
+        with pytest.raises(ValueError, match="read-only"):
+            reader.restore(1, rewind=True)
         with reader.open(0) as snapshot:
             snapshot["model/weight"].numpy()
         reader.verify()

@@ -11,7 +11,15 @@ from typing import NoReturn
 from .errors import UsageError
 from .report import Outcome
 
-__all__ = ["Commands", "Parser", "add_command", "add_common", "add_source", "whole_number"]
+__all__ = [
+    "Commands",
+    "Parser",
+    "add_command",
+    "add_common",
+    "add_source",
+    "file_path",
+    "whole_number",
+]
 
 Commands = argparse._SubParsersAction
 
@@ -22,6 +30,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Name the command whose help says more."""
         raise UsageError(f"{message} ({self.prog} --help says more)")
+
+
+def file_path(text: str) -> Path:
+    """Read a path. An empty one would mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path names no file")
+    return Path(text)
 
 
 def whole_number(text: str) -> int:
@@ -70,5 +85,5 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Add the store or file that a command reads."""
     parser.add_argument(
-        "source", type=Path, metavar="STORE|FILE", help="folder of a store, or one .ckptz file"
+        "source", type=file_path, metavar="STORE|FILE", help="folder of a store, or one .ckptz file"
     )

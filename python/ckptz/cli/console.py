@@ -37,7 +37,7 @@ class Console:
         self._warnings.append(text)
         if self._progress is not None:
             self._progress.clear()
-        print(f"ckptz: {printable(text)}", file=sys.stderr)
+        _tell(f"ckptz: {printable(text)}\n")
 
     def progress(self, what: str, total: int | None = None) -> Progress:
         """Begin to show progress, if anyone is there to see it."""
@@ -47,7 +47,7 @@ class Console:
     def warn(self, text: Warning | str, category: type[Warning], *where: Any) -> None:
         """Show a warning as a line of its own; stands in for `warnings.showwarning`."""
         if not issubclass(category, CkptzWarning):
-            sys.stderr.write(warnings.formatwarning(text, category, *where[:2]))
+            _tell(warnings.formatwarning(text, category, *where[:2]))
         elif self.hears_warnings:
             self.note(f"warning: {text}")
 
@@ -68,7 +68,7 @@ class Console:
             self._print_json(failed | ({"hint": self.hint} if self.hint else {}))
         else:
             hint = f" ({self.hint})" if self.hint else ""
-            print(f"ckptz: {text}{hint}", file=sys.stderr)
+            _tell(f"ckptz: {text}{hint}\n")
         return INTERRUPTED if interrupted else exit_code(error)
 
     def _print_json(self, document: dict[str, object]) -> None:
@@ -78,4 +78,10 @@ class Console:
     def _print(self, text: str) -> None:
         if text:
             print(text)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # which it is where a process begins with it closed
+            sys.stdout.flush()
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:  # closed too, perhaps
+        sys.stderr.write(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..plots import PlotRow, plot_run
 from ..policy import Policy, Rule
 from ..stats import SnapshotStats, TensorStats, snapshot_stats
-from .arguments import Commands, add_command, add_common, add_source, whole_number
+from .arguments import Commands, add_command, add_common, add_source, file_path, whole_number
 from .console import Console
 from .errors import UsageError
 from .report import Outcome, count, error_text, json_number, ratio_text, size, table
@@ -42,7 +42,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "--step", type=whole_number, metavar="N", help="the step for --tensors (default: newest)"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw ratio and error: .png, .svg or .pdf"
+        "--plot", type=file_path, metavar="FILE", help="draw ratio and error: .png, .svg or .pdf"
     )
     add_common(parser)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import CheckpointManager
 from ..errors import StepExistsError
-from .arguments import Commands, add_command, add_common, whole_number
+from .arguments import Commands, add_command, add_common, file_path, whole_number
 from .console import Console
 from .report import Outcome, count, json_number, ratio_text, size
 from .steps import match_steps, read_state
@@ -39,9 +39,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         _EPILOG,
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="file, or folder of them"
+        "files", nargs="+", type=file_path, metavar="FILE", help="file, or folder of them"
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="STORE", help="folder")
+    parser.add_argument(
+        "-o", "--output", type=file_path, required=True, metavar="STORE", help="folder"
+    )
     parser.add_argument(
         "--steps", metavar="STEPS", help="FIRST:STRIDE, or a number for each file: 100,200,300"
     )

@@ -26,7 +26,7 @@ class Progress:
     def __init__(self, what: str, total: int | None, *, quiet: bool = False) -> None:
         """Say what is being done. total: bytes in all, where that is known."""
         self._line: _Plain | _Bar | None = None
-        if quiet or not sys.stderr.isatty():
+        if quiet or sys.stderr is None or not sys.stderr.isatty():
             return
         try:
             tqdm = importlib.import_module("tqdm").tqdm

@@ -16,7 +16,7 @@ from ..messagepack import decode_values
 from ..restore import OpenChain
 from ..store import Entry
 from ..view import Snapshot, TensorView
-from .arguments import Commands, add_command, add_common, add_source, whole_number
+from .arguments import Commands, add_command, add_common, add_source, file_path, whole_number
 from .console import Console
 from .errors import UsageError
 from .progress import Progress
@@ -59,7 +59,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         help="only tensors whose key path or name matches; `*` matches `/` too; may be repeated",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help=".safetensors or .npz"
+        "-o", "--output", type=file_path, required=True, metavar="FILE", help=".safetensors or .npz"
     )
     add_common(parser)
 

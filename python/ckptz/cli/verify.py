@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..verify import VerifyReport, verify_store
 from .against import Compared, compare
-from .arguments import Commands, add_command, add_common, add_source
+from .arguments import Commands, add_command, add_common, add_source, file_path
 from .console import Console
 from .errors import DAMAGE, DONE, UsageError, printable
 from .report import Outcome, count, error_text, json_number, table
@@ -45,7 +45,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--against",
         nargs="+",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="compare with these files or folders",
     )

@@ -48,7 +48,7 @@ def write_npz(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{path}: {error}") from None
     with (
-        replace_file(path, follow=True) as file,
+        replace_file(path) as file,
         zipfile.ZipFile(file, "w", allowZip64=True) as archive,
     ):
         for name, key in names.items():

@@ -46,7 +46,7 @@ def write_safetensors(
         header = _header(entries, metadata)
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{path}: {error}") from None
-    with replace_file(path, follow=True) as file:
+    with replace_file(path) as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for entry in entries:
             _write_tensor(file, entry, np.asarray(tensors[entry[0]]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -21,11 +22,14 @@ from numpy.typing import NDArray
 
 from ..closing import Closing
 
-__all__ = ["TEMPORARY", "Reader", "Writer", "replace_file", "sync_directory"]
+__all__ = ["UNFINISHED", "Reader", "Writer", "replace_file", "sync_directory"]
 
 Bytes = NDArray[np.uint8]
 
 TEMPORARY = ".tmp-"
+UNFINISHED = re.compile(r"\.tmp-[0-9]+-[0-9a-f]{16}")
+"""Names of what a store's writer has not finished: its process, and a random number."""
+_OTHERS = ".new-"  # of files that are none of a store: its writer must not delete them
 
 # Without waiting for a writer, should the name be a pipe's.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -88,7 +92,10 @@ class Writer:
         instead of the temporary name, which tells a user nothing: by default the directory.
         """
         self._shown = shown or directory
-        self.path = directory / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        self.path = (
+            directory
+            / f"{TEMPORARY if shown is None else _OTHERS}{os.getpid()}-{secrets.token_hex(8)}"
+        )
         self._unfinished = set() if unfinished is None else unfinished
         self._unfinished.add(self.path)
         self._descriptor = -1
@@ -159,12 +166,16 @@ class replace_file:  # noqa: N801 - used like a function
     there that is no regular file; only if the directory's sync fails is the file new all the same.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, follow: bool = False) -> None:
-        """Name the file that will be written or replaced. follow: or what it is a link to."""
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Name the file that will be written or replaced; of a link, what it leads to.
+
+        Raises `ValueError` for an empty path, which would mean the current directory.
+        """
+        if not os.fspath(path):
+            raise ValueError("an empty path names no file")
         self._shown = Path(path)
         # Absolute, so that changing the directory meanwhile changes nothing.
-        self.path = Path(os.path.realpath(path)) if follow else self._shown.absolute()
-        self._follow = follow
+        self.path = Path(os.path.realpath(path))
 
     def __enter__(self) -> Writer:
         self._check()
@@ -176,7 +187,7 @@ class replace_file:  # noqa: N801 - used like a function
             mode = os.lstat(self.path).st_mode
         except FileNotFoundError:
             return
-        if not (stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and not self._follow)):
+        if not stat.S_ISREG(mode):
             number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
             raise OSError(number, "not a regular file, and so not replaced", str(self._shown))
 

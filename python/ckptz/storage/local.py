@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StoreLockedError
-from .files import TEMPORARY, Reader, Writer, sync_directory
+from .files import UNFINISHED, Reader, Writer, sync_directory
 
 __all__ = ["Listed", "LocalStorage", "is_shortage"]
 
@@ -38,8 +38,15 @@ class LocalStorage:
     """A directory that holds a store."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Name the directory, wherever the process may go later; nothing is touched yet."""
+        """Name the directory, wherever the process may go later; nothing is touched yet.
+
+        Raises `ValueError` for an empty path, which would mean the current directory.
+        """
+        if not os.fspath(directory):
+            raise ValueError("an empty path names no store")
         self.directory = Path(directory).absolute()
+        self.links: set[str] = set()
+        """Names of symbolic links, which are not followed, as of the last listing."""
         self._unfinished: set[Path] = set()
         self._lock = -1
         self._owner = 0
@@ -75,7 +82,7 @@ class LocalStorage:
 
     def names(self) -> list[Listed]:
         """List the regular files, in order of their names; none if the directory is not there."""
-        found = []
+        found, links = [], set()
         try:
             with os.scandir(self.directory) as entries:
                 for entry in entries:
@@ -84,8 +91,11 @@ class LocalStorage:
                             stat = entry.stat(follow_symlinks=False)
                             identity = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
                             found.append(Listed(entry.name, *identity))
+                        elif entry.is_symlink():
+                            links.add(entry.name)
         except FileNotFoundError:
             return []
+        self.links = links
         return sorted(found)
 
     def open(self, name: str) -> Reader:
@@ -156,7 +166,7 @@ class LocalStorage:
     def remove_unfinished(self) -> None:
         """Delete what a writer that died has left. Only for the directory's writer."""
         for listed in self.names():
-            if listed.name.startswith(TEMPORARY):
+            if UNFINISHED.fullmatch(listed.name):
                 self.remove(listed.name)
 
     def remove_own_unfinished(self) -> None:
