@@ -64,7 +64,7 @@ def _timed_class(watch: Stopwatch, part: str, kind: Any, *methods: str) -> Calla
 @contextmanager
 def watching() -> Iterator[Stopwatch]:
     """Time the calls from one layer of the package into the next."""
-    from ckptz import codec, manager, writer
+    from ckptz import base, codec, manager, writer
     from ckptz.storage import files, local
 
     watch = Stopwatch()
@@ -77,7 +77,7 @@ def watching() -> Iterator[Stopwatch]:
         (manager, "flatten", "walk, schema"),
         (writer.SnapshotWriter, "_schema_of", "walk, schema"),
         (writer.SnapshotWriter, "_specs_of", "walk, schema"),
-        (writer, "next_base", "base"),
+        (base, "_copied", "base"),
         (files.Writer, "write", "write"),
         (files.Writer, "sync", "write"),
         (files.Writer, "rename", "write"),
