@@ -64,7 +64,7 @@ def _timed_class(watch: Stopwatch, part: str, kind: Any, *methods: str) -> Calla
 @contextmanager
 def watching() -> Iterator[Stopwatch]:
     """Time the calls from one layer of the package into the next."""
-    from ckptz import base, codec, manager, writer
+    from ckptz import codec, manager, writer
     from ckptz.storage import files, local
 
     watch = Stopwatch()

@@ -18,6 +18,7 @@ mod exact;
 pub mod predict;
 pub mod promote;
 pub mod quantize;
+mod tops;
 
 pub mod coding;
 mod huffman;

@@ -91,6 +91,11 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
 }
 
 impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
+    /// Without the sum: a mean cannot be told.
+    pub fn of_extremes(count: u64, least: D::Delta, greatest: D::Delta) -> Self {
+        BucketStatistics { count, least, greatest, sum: D::Sum::default() }
+    }
+
     #[inline(always)]
     fn include(&mut self, i: usize, delta: D::Delta) {
         self.count += 1;

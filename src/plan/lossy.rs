@@ -15,16 +15,16 @@ use crate::spec::{BaseChoice, DomainChoice, Lossy};
 
 /// A lossy record's plan, in its domain.
 pub struct LossyPlan<E: Element> {
-    rule: Rule<E>,
-    chunk_log2: u8,
-    from_zero: bool,
-    exceptions: u64,
-    /// Planned from samples; its error is measured on samples too.
-    sampled: bool,
-    coded: Candidate,
+    pub(super) rule: Rule<E>,
+    pub(super) chunk_log2: u8,
+    pub(super) from_zero: bool,
+    pub(super) exceptions: u64,
+    /// Its error is measured on samples; it may have been planned from samples.
+    pub(super) sampled: bool,
+    pub(super) coded: Candidate,
 }
 
-enum Rule<E: Element> {
+pub(super) enum Rule<E: Element> {
     Value(Encoding<E, Value>),
     Ordered(Encoding<E, Ordered<false>>),
     NonNegative(Encoding<E, Ordered<true>>),
@@ -32,14 +32,14 @@ enum Rule<E: Element> {
 
 /// What is being planned, or a sample of it.
 #[derive(Clone, Copy)]
-struct Job<'a, E, W> {
-    lossy: &'a Lossy,
-    chunk_log2: u8,
-    target: &'a [E],
-    base: &'a [E],
+pub(super) struct Job<'a, E, W> {
+    pub lossy: &'a Lossy,
+    pub chunk_log2: u8,
+    pub target: &'a [E],
+    pub base: &'a [E],
     /// Where this is a sample: of what.
     of: Option<Of>,
-    workers: &'a W,
+    pub workers: &'a W,
 }
 
 /// The tensor that samples were taken of.
@@ -161,7 +161,16 @@ impl<E: Element> LossyPlan<E> {
 wide! {
     /// Whether a sign bit is set: in one pass, which ends soon after the first.
     fn has_sign[E: Element](elements: &[E]) -> bool {
-        elements.chunks(4096).any(|some| some.iter().fold(0, |signs, element| signs | element.signed_bits()) < 0)
+        for some in elements.chunks(4096) {
+            let mut signs = 0;
+            for element in some {
+                signs |= element.signed_bits();
+            }
+            if signs < 0 {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -192,6 +201,9 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         rule: fn(Encoding<E, D>) -> Rule<E>,
         counted: &Self,
     ) -> LossyPlan<E> {
+        if let Some(plan) = self.plan_by_tops(promotion, rule) {
+            return plan;
+        }
         let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
         let encoding = self.encoding(&statistics, &kept);
         let (mut counts, mut exceptions) = counted.count(&encoding, counted.against(from_zero));
@@ -226,7 +238,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         matches!(against, Against::Base(_)) && same_bits(chunk(self.target), chunk(self.base))
     }
 
-    fn chunks(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         chunk_count(self.target.len(), self.chunk_log2)
     }
 
@@ -260,7 +272,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         }
     }
 
-    fn encoding<D: Domain<E>>(&self, statistics: &Statistics<E, D>, kept: &[Bucket]) -> Encoding<E, D> {
+    pub(super) fn encoding<D: Domain<E>>(&self, statistics: &Statistics<E, D>, kept: &[Bucket]) -> Encoding<E, D> {
         let refinement = u32::from(self.lossy.refinement);
         if refinement > 0 {
             return Encoding::new(Quantizer::of_buckets(D::new(), refinement, kept.to_vec()), kept);

@@ -5,6 +5,7 @@ mod classes;
 mod exact;
 mod lossy;
 mod sample;
+mod tops;
 
 pub use any::{AnyPlan, ChunkBase};
 pub use exact::ExactPlan;
