@@ -42,6 +42,9 @@ pub enum Error {
     /// A request that cannot be carried out: a caller's mistake.
     #[error("{0}")]
     Request(&'static str),
+    /// The system gives no more threads.
+    #[error("the threads could not be started")]
+    Threads,
     /// A buffer that could not be allocated.
     #[error("not enough memory for {0} bytes")]
     Memory(usize),

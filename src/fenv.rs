@@ -35,7 +35,8 @@ mod register {
 
     pub fn write(value: u64) {
         let value = value as u32;
-        // SAFETY: `value` is STANDARD or came from `read`, so no reserved bit is set. Rust code may not rely on another
+        // SAFETY: `value` is STANDARD, or came from `read`, so no reserved bit is set; or it is that with the two flush bits, which
+        // every x86-64 has, for a test that runs under them and expects their results. Rust code may not rely on another
         // environment than the standard one, and that is the one in force while our own code computes.
         unsafe { asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, preserves_flags)) };
     }
@@ -96,7 +97,8 @@ impl Drop for Standard {
     }
 }
 
-/// Runs `work` with subnormals flushed to zero, as a framework may leave a thread. For tests.
+/// Runs `work` with subnormals flushed to zero, as a framework may leave a thread. For tests alone: what `work` computes outside
+/// [`standard`] is not what Rust promises.
 #[doc(hidden)]
 #[cfg(target_arch = "x86_64")]
 pub fn flushing<T>(work: impl FnOnce() -> T) -> T {

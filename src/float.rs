@@ -1,6 +1,7 @@
 //! Floating-point elements: the four types that are coded as numbers, their bits, and their arithmetic (format.md,
 //! section 8).
 
+use crate::rounding::{narrow_bf16, narrow_f16};
 use half::{bf16, f16};
 use std::fmt::Debug;
 
@@ -223,8 +224,8 @@ macro_rules! element {
     };
 }
 
-element!(f16, u16, i16, f32, i64, F16, 10, f16::ZERO, f16::to_f32, f16::from_f32, f16::from_f64);
-element!(bf16, u16, i16, f32, i64, BF16, 7, bf16::ZERO, bf16::to_f32, bf16::from_f32, bf16::from_f64);
+element!(f16, u16, i16, f32, i64, F16, 10, f16::ZERO, f16::to_f32, f16::from_f32, narrow_f16);
+element!(bf16, u16, i16, f32, i64, BF16, 7, bf16::ZERO, bf16::to_f32, bf16::from_f32, narrow_bf16);
 element!(f32, u32, i32, f32, i64, F32, 23, 0.0, |x| x, |x| x, |x| x as f32);
 element!(f64, u64, i64, f64, i128, F64, 52, 0.0, |x| x, |x| x, |x| x);
 

@@ -8,6 +8,7 @@ pub mod error;
 mod fenv;
 pub mod float;
 mod kernels;
+mod rounding;
 mod simd;
 mod view;
 mod wire;

@@ -154,8 +154,9 @@ impl<'a> Decoder<'a> {
     /// sums. After an error `elements` holds no meaningful content.
     pub fn decode<E: Element>(&self, payload: &[u8], elements: &mut [E]) -> Result<()> {
         let header = self.header;
+        let too_long = Error::Format { part: Part::Header, offset: 0, what: "the payload is longer than the record" };
         if header.kind == Kind::Same {
-            return Ok(());
+            return if payload.is_empty() { Ok(()) } else { Err(too_long) };
         }
         if header.index.len() != chunk_count(elements.len(), header.chunk_log2) {
             return Err(Error::Request("the tensor has another length than the record"));
@@ -171,7 +172,7 @@ impl<'a> Decoder<'a> {
                 rest = after;
                 decode_chunk(&decoder, number, stored, entry.sum, chunk)?;
             }
-            if rest.is_empty() { Ok(()) } else { Err(Error::Request("the payload is longer than the record")) }
+            if rest.is_empty() { Ok(()) } else { Err(too_long) }
         })
     }
 }

@@ -81,9 +81,7 @@ impl Code {
         }
         let mut lengths = vec![0; counts.len()];
         super::code_lengths(&counts, limit, &mut lengths);
-        let code = Code::of_lengths(&lengths);
-        debug_assert!(code.is_some());
-        code.unwrap_or(Code { lengths: Vec::new(), words: Vec::new(), packed: Box::new([0; 256]), short: None })
+        Code::of_lengths(&lengths).expect("package-merge gives complete codes")
     }
 
     pub fn lengths(&self) -> &[u8] {

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::Workers;
 use rayon::prelude::*;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// So many results are held before they are folded, for each thread.
 const AHEAD: usize = 4;
@@ -29,16 +29,16 @@ impl Pool {
             return Ok(Pool { threads: None });
         }
         let key = (std::process::id(), threads);
-        let find = || known().lock().ok()?.iter().find(|(k, _)| *k == key).map(|(_, pool)| pool.clone());
+        // A thread that has panicked meanwhile has not left the list half changed.
+        let lock = || known().lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || lock().iter().find(|(k, _)| *k == key).map(|(_, pool)| pool.clone());
         if let Some(pool) = find() {
             return Ok(Pool { threads: Some(pool) });
         }
         let built = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("ckptz-{i}")).build();
-        let pool = Arc::new(built.map_err(|_| Error::Request("the threads could not be started"))?);
-        if let Ok(mut known) = known().lock() {
-            // Another process's pools are of no use here, and dropping them would wait for threads that do not exist.
-            known.push((key, pool.clone()));
-        }
+        let pool = Arc::new(built.map_err(|_| Error::Threads)?);
+        // Another process's pools are of no use here, and dropping them would wait for threads that do not exist.
+        lock().push((key, pool.clone()));
         Ok(Pool { threads: Some(pool) })
     }
 

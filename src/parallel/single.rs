@@ -17,15 +17,16 @@ pub fn decode_record(
     pool: &Pool,
 ) -> Result<()> {
     if matches!(header.kind, Kind::Link(_)) || matches!(header.base, Base::Predicted(_)) {
-        return Err(Error::Request("this record needs other records of its snapshot"));
+        return Err(damaged("this record needs other records of its snapshot"));
     }
     let elements = content.len() / element.size().max(1);
-    if header.kind == Kind::Same {
-        return Ok(());
+    let same = header.kind == Kind::Same;
+    let fits = same || header.index.len() == chunk_count(elements, header.chunk_log2);
+    if !fits || header.payload_bytes() != payload.len() as u64 {
+        return Err(damaged("the record is of another length than its tensor or payload"));
     }
-    if header.index.len() != chunk_count(elements, header.chunk_log2) || header.payload_bytes() != payload.len() as u64
-    {
-        return Err(Error::Request("the record is of another length than its tensor or payload"));
+    if same {
+        return Ok(());
     }
     fenv::standard(|| {
         let decoder = AnyDecoder::new(header, element);
@@ -46,4 +47,8 @@ pub fn decode_record(
         };
         pool.map(work, decode).into_iter().collect()
     })
+}
+
+fn damaged(what: &'static str) -> Error {
+    Error::Format { part: Part::Header, offset: 0, what }
 }

@@ -9,7 +9,7 @@ use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Encodes the tensors of one snapshot. Arrays are contiguous bytes and stay alive, unchanged by others, until `finish`.
 #[pyclass(module = "ckptz._core", frozen)]
@@ -66,9 +66,8 @@ impl SnapshotEncoder {
         let tensors = tensors.collect::<PyResult<Vec<_>>>()?;
         let encoder = SnapshotEncoder { tensors, residual, pool: Pool::new(threads)?, encoder: Mutex::new(None) };
         let links = encoder.with_tensors(py, |tensors| find_links(tensors))?;
-        if let Ok(mut slot) = encoder.encoder.lock() {
-            *slot = Some(parallel::SnapshotEncoder::new(links, first));
-        }
+        *encoder.encoder.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(parallel::SnapshotEncoder::new(links, first));
         Ok(encoder)
     }
 
@@ -76,19 +75,24 @@ impl SnapshotEncoder {
     fn fill(&self, py: Python<'_>, out: &Bound<'_, Bytes>) -> PyResult<usize> {
         let mut out = writable(out)?;
         let out = out.as_slice_mut()?;
-        self.with_tensors(py, |tensors| match self.encoder.lock().ok().as_deref_mut() {
-            Some(Some(encoder)) => encoder.fill(tensors, out, &self.pool),
-            _ => Err(crate::Error::Request("the encoder is finished or has failed")),
+        self.with_tensors(py, |tensors| {
+            // Put back only after success: a base that is partly updated is no base to go on from.
+            let mut slot = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut encoder = slot.take().ok_or(crate::Error::Request("the encoder is finished or has failed"))?;
+            let filled = encoder.fill(tensors, out, &self.pool)?;
+            *slot = Some(encoder);
+            Ok(filled)
         })
     }
 
     /// Once `fill` has returned 0: the record headers, whether any record is lossy, whether all floats are finite.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, bool, bool)> {
-        let (headers, summary) =
-            self.with_tensors(py, |tensors| match self.encoder.lock().ok().and_then(|mut e| e.take()) {
+        let (headers, summary) = self.with_tensors(py, |tensors| {
+            match self.encoder.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(encoder) => encoder.finish(tensors),
                 None => Err(crate::Error::Request("the encoder is finished or has failed")),
-            })?;
+            }
+        })?;
         Ok((PyBytes::new(py, &headers), summary.lossy, summary.finite))
     }
 }

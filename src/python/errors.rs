@@ -4,7 +4,7 @@ use crate::error::{Error, Part};
 use crate::parallel::Failure;
 use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 create_exception!(
@@ -13,6 +13,9 @@ create_exception!(
     PyException,
     "Damaged bytes. Arguments: message, whether it is a checksum, layer, tensor, chunk (None: the header), offset."
 );
+
+/// What systems say where a thread cannot be started; the same number on Linux as where macOS has another name for it.
+const EAGAIN: i32 = if cfg!(target_os = "macos") { 35 } else { 11 };
 
 /// `layer` and `tensor` as far as they are known.
 pub fn exception(error: &Error, layer: Option<usize>, tensor: Option<usize>) -> PyErr {
@@ -26,6 +29,7 @@ pub fn exception(error: &Error, layer: Option<usize>, tensor: Option<usize>) -> 
         }
         Error::Content { part } => RecordError::new_err((error.to_string(), true, layer, tensor, chunk(part), 0)),
         Error::Request(what) => PyValueError::new_err(*what),
+        Error::Threads => PyOSError::new_err((EAGAIN, error.to_string())),
         Error::Memory(_) => PyMemoryError::new_err(error.to_string()),
     }
 }

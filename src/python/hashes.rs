@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// A CRC-64/NVME taken piece by piece.
 #[pyclass(module = "ckptz._core", frozen)]
@@ -21,9 +21,7 @@ impl Crc {
 
     fn update(&self, py: Python<'_>, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         let update = |bytes: &[u8]| {
-            if let Ok(mut crc) = self.0.lock() {
-                crc.update(bytes);
-            }
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
         };
         if let Ok(array) = bytes.cast::<super::arrays::Bytes>() {
             let array = super::arrays::readable(array)?;
@@ -38,7 +36,7 @@ impl Crc {
 
     #[getter]
     fn value(&self) -> u64 {
-        self.0.lock().map_or(0, |crc| crc.value())
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).value()
     }
 }
 

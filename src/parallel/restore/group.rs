@@ -2,7 +2,8 @@
 
 use super::{Failure, Layer, Shape};
 use crate::error::{Flaw, Part};
-use crate::header::{DEFAULT_CHUNK_LOG2, Kind};
+use crate::header::{Base, DEFAULT_CHUNK_LOG2, Kind};
+use crate::predict::{Formula, Prediction};
 
 /// Tensors of equal length that need each other in some layer.
 pub struct Group {
@@ -65,9 +66,26 @@ impl Group {
                 return Err(Failure { layer, tensor, error });
             }
         }
+        self.check_old_values(layers)?;
         if let [tensor] = self.members[..] {
             let alone = |layer: &Layer| layer.header(tensor).is_some_and(|header| !header.needs_base());
             self.start = layers.iter().rposition(alone).unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// Checks that there are old values of the siblings whose old values a prediction needs.
+    fn check_old_values(&self, layers: &[Layer]) -> Result<(), Failure> {
+        for (number, layer) in layers.iter().enumerate() {
+            for &tensor in &self.members {
+                let Some(header) = layer.header(tensor) else { continue };
+                let Base::Predicted(Prediction { formula: Formula::SecondMoment, .. }) = &header.base else { continue };
+                let known = |sibling: usize| layers[..number].iter().any(|before| before.header(sibling).is_some());
+                if !layer.siblings(header).all(known) {
+                    let error = Flaw::new(0, "a prediction needs old values that the chain does not have");
+                    return Err(Failure { layer: number, tensor, error: error.within(Part::Header) });
+                }
+            }
         }
         Ok(())
     }

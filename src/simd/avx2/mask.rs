@@ -122,10 +122,10 @@ fn count_marks(masks: &[u8]) -> usize {
 #[target_feature(enable = "avx2,popcnt")]
 fn place_marked(masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
     let one = _mm_set1_epi8(1);
-    let last = marked.len().saturating_sub(8);
+    let last = marked.len().checked_sub(8);
     let mut next = 0;
     for (&mask, eight) in masks.iter().zip(symbols.as_chunks_mut::<8>().0) {
-        assert!(next <= last);
+        assert!(last.is_some_and(|last| next <= last));
         // SAFETY: the 8 bytes from `next` on are in `marked`, as asserted.
         let units = unsafe { _mm_loadl_epi64(marked.as_ptr().add(next).cast()) };
         let placed = _mm_shuffle_epi8(_mm_add_epi8(units, one), load8(&RANKS[usize::from(mask)]));
