@@ -5,6 +5,7 @@ entrance; `save_file` and `load_file` keep one state in one file.
 """
 
 from . import codec
+from .background import SaveFuture
 from .errors import (
     BoundError,
     ChecksumError,
@@ -14,6 +15,7 @@ from .errors import (
     MismatchError,
     MissingKeyError,
     MissingSnapshotError,
+    OtherProcessError,
     PolicyError,
     StateChangedError,
     StepExistsError,
@@ -41,10 +43,12 @@ __all__ = [
     "MismatchError",
     "MissingKeyError",
     "MissingSnapshotError",
+    "OtherProcessError",
     "Policy",
     "PolicyError",
     "Problem",
     "Rule",
+    "SaveFuture",
     "Snapshot",
     "SnapshotStats",
     "StateChangedError",

@@ -33,6 +33,7 @@ Bytes = NDArray[np.uint8]
 __version__: str = _core.__version__
 compress = _core.compress
 content_sum = _core.content_sum
+copy_changed = _core.copy_changed
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest

@@ -14,7 +14,7 @@ from . import codec
 from .file import FileWriter
 from .layers import shape_of
 from .schema import Schema
-from .state import contiguous
+from .state import contiguous, is_contiguous
 
 __all__ = ["Encoded", "encode_tensors", "sums_of"]
 
@@ -99,8 +99,7 @@ def _segments(arrays: Sequence[NDArray[Any]]) -> Iterator[tuple[int, list[Bytes]
     start = copied = 0
     run: list[Bytes] = []
     for number, array in enumerate(arrays):
-        flags = array.flags
-        if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
+        if not is_contiguous(array):
             if run and copied + array.nbytes > _COPY_BYTES:
                 yield start, run
                 start, run, copied = number, [], 0

@@ -16,6 +16,7 @@ __all__ = [
     "MismatchError",
     "MissingKeyError",
     "MissingSnapshotError",
+    "OtherProcessError",
     "PolicyError",
     "StateChangedError",
     "StepExistsError",
@@ -76,6 +77,10 @@ class StepOrderError(CkptzError, ValueError):
 
 class StoreLockedError(CkptzError, OSError):
     """Another writer holds the store."""
+
+
+class OtherProcessError(CkptzError, RuntimeError):
+    """A manager, or what it gave, in a process that was forked: it serves the one that made it."""
 
 
 class PolicyError(CkptzError, ValueError):

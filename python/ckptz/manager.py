@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
-import threading
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, TracebackType
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, NoReturn
 
 from . import codec
-from .errors import (
-    CkptzError,
-    FormatError,
-    MissingKeyError,
-    StepExistsError,
-    StepOrderError,
-    warn,
-)
+from .background import SaveFuture, check_process
+from .errors import FormatError, MissingKeyError, OtherProcessError, warn
 from .flat import Keys, read_as
 from .policy import Policy, Rule
 from .reader import SnapshotReader
+from .saving import Saver
+from .signals import Drain
 from .snapshot import LARGEST_STEP
-from .state import flatten
 from .stats import SnapshotStats, snapshot_stats
 from .storage import LocalStorage
 from .store import Entry, Store
@@ -57,7 +51,8 @@ class CheckpointManager:
         policy: None goes on with the store's own ("lossy" for a new one). exact: "latest" keeps
         the newest snapshot bit for bit, "none" saves what that costs. full_every: a full snapshot
         every so many saves, 0: only where a delta cannot be. threads: None takes
-        `CKPTZ_NUM_THREADS`, or the cores there are. readonly: takes no lock and writes nothing.
+        `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the most to training beside
+        asynchronous saves. readonly: takes no lock and writes nothing.
         Raises `PolicyError` and `ValueError` for what cannot be, `OSError` from the disk.
         """
         if exact not in ("latest", "none"):
@@ -65,16 +60,17 @@ class CheckpointManager:
         if type(full_every) is not int or full_every < 0:
             raise ValueError(f"full_every={full_every!r} is not an integer from 0 up")
         self._store = Store(LocalStorage(path))
+        self._process = os.getpid()
         self._threads = codec.default_threads(threads)
         self._reader = SnapshotReader(self._store, self._threads)
         self._readonly = readonly
-        self._closed = False
-        self._saving = threading.RLock()
         if readonly and not self._store.storage.exists():
             raise FileNotFoundError(f"{path}: there is no store to read")
         self._store.refresh()
         found = self._stored_policy() if policy is None else Policy.of(policy)
         self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every)
+        self._saver = Saver(self._store, self._reader, self._writer, self._threads)
+        self._drains: list[Drain] = []
 
     def _stored_policy(self) -> Policy:
         try:
@@ -98,50 +94,58 @@ class CheckpointManager:
         step: int,
         state: object,
         *,
+        blocking: bool = True,
+        on_busy: Literal["wait", "skip"] = "wait",
         overwrite: bool = False,
         progress: Progress | None = None,
-    ) -> None:
+    ) -> SaveFuture:
         """Save a state as the snapshot of `step`; durable when this returns.
 
         state: nested dicts, lists and tuples of arrays (NumPy, torch on the CPU) and plain
         values; it is not changed, and must not be by others until this returns. Steps rise along
-        a line. overwrite: save a step that is there already as a new generation; later steps
-        leave the line. progress: called with numbers of bytes written. Raises `StepExistsError`,
-        `StepOrderError`, `StoreLockedError`, `StateChangedError` (where a change was noticed),
-        `UnsupportedTypeError` (naming the key path), or `OSError`; nothing is lost then.
+        a line. blocking: False copies the state and returns; a thread saves the copy. An error of
+        that is raised by the future's `wait`, or else by the next `save`, `wait` or `close`.
+        on_busy: one save is under way at most; the next waits for it, or with "skip" does nothing
+        and says so (`SaveFuture.skipped`). overwrite: save a step that is there already as a new
+        generation; later steps leave the line. progress: called with numbers of bytes written, by
+        the thread that saves. Raises `StepExistsError`, `StepOrderError`, `StoreLockedError`,
+        `StateChangedError` (where a change was noticed), `UnsupportedTypeError` (naming the key
+        path), or `OSError`; nothing is lost then.
         """
-        with self._saving:
-            self._check_writable()
-            number = self._check_step(step)
-            flat = flatten(state)
-            try:
-                self._begin_writing()
-                after = self._predecessor(number, overwrite)
-                self._writer.write(number, flat, after, self._threads, progress)
-            finally:
-                if self._closed:
-                    self._let_go()
-
-    def _check_writable(self) -> None:
-        if self._closed:
-            raise ValueError("this manager is closed")
+        self._check_process()
+        if on_busy not in ("wait", "skip"):
+            raise ValueError(f"on_busy={on_busy!r} is not 'wait' or 'skip'")
         if self._readonly:
             raise ValueError("this manager is read-only")
-        if self._saves_above(sys._getframe(1)):
-            raise CkptzError("a save of this thread is still under way")
+        return self._saver.save(
+            self._check_step(step),
+            state,
+            blocking=blocking,
+            skip=on_busy == "skip",
+            overwrite=overwrite,
+            progress=progress,
+        )
 
-    def _saves_above(self, frame: FrameType) -> bool:
-        """Whether a caller of this frame is a save of this manager.
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until what has been saved is durable.
 
-        The lock is the thread's own, so a signal handler or the progress callback gets past it.
-        A flag might stay behind when an interrupt comes at the wrong moment.
+        timeout: seconds. Raises `TimeoutError` after that, or the error of the last save.
         """
-        above = frame.f_back
-        while above is not None:
-            if above.f_code is _SAVE and above.f_locals.get("self") is self:
-                return True
-            above = above.f_back
-        return False
+        self._check_process()
+        self._saver.wait(timeout)
+
+    def drain_on(self, signum: int = signal.SIGTERM, *, deadline: float = 30.0) -> None:
+        """Have a signal wait for the save under way before it does what it did so far.
+
+        For the main thread. The handler only makes a note; as soon as the save is durable, or
+        after `deadline` seconds, the signal takes its course: a handler that was there before is
+        called, else the process ends. Raises `ValueError` where there can be no handler.
+        """
+        self._check_process()
+        self._drains.append(Drain(self._saver.background, signum, deadline))
+
+    def _check_process(self) -> None:
+        check_process(self._process, repr(self.path))
 
     @staticmethod
     def _check_step(step: Any) -> int:
@@ -154,36 +158,8 @@ class CheckpointManager:
         return number
 
     def _wanted(self, step: int | None) -> int | None:
+        self._check_process()
         return None if step is None else self._check_step(step)
-
-    def _begin_writing(self) -> None:
-        storage = self._store.storage
-        if not storage.locked:
-            storage.create()
-            storage.lock()
-            storage.remove_unfinished()
-        storage.remove_own_unfinished()
-        self._store.refresh(alone=True)
-
-    def _predecessor(self, step: int, overwrite: bool) -> Entry | None:
-        """Check a step against the line; return the snapshot that the line goes on from."""
-        steps = self._store.steps(self._writer.tip)
-        if step in steps and not overwrite:
-            self._reader.confirm(steps[step])
-            steps = self._store.steps(self._writer.tip)
-        newest = max(steps, default=-1)
-        if step in steps and not overwrite:
-            raise StepExistsError(
-                f"{self.path}: step {step} is there already; save it with overwrite=True "
-                "to replace it"
-            )
-        if newest > step and not overwrite:
-            raise StepOrderError(
-                f"{self.path}: step {step} is not above the newest, {newest}; go back with "
-                f"restore(STEP, rewind=True) first"
-            )
-        earlier = [generations for number, generations in steps.items() if number <= step]
-        return earlier[-1][0] if earlier else None
 
     def restore(
         self,
@@ -223,8 +199,7 @@ class CheckpointManager:
         if keys is not None and not state:
             raise MissingKeyError(f"{self.path}: no key path matches {keys!r}")
         if rewind:
-            with self._saving:
-                self._writer.rewind(entry)
+            self._saver.rewind(entry)
         return state
 
     def open(
@@ -242,11 +217,12 @@ class CheckpointManager:
 
     def all_steps(self) -> list[int]:
         """Return the steps that can be restored, in numeric order."""
+        self._check_process()
         return list(self._store.steps(self._writer.tip))
 
     def latest_step(self) -> int | None:
         """Return the highest step that can be restored, None if there is none."""
-        return max(self._store.steps(self._writer.tip), default=None)
+        return max(self.all_steps(), default=None)
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""
@@ -258,22 +234,24 @@ class CheckpointManager:
 
         Raises nothing for damage: the report names it.
         """
+        self._check_process()
         return verify_store(self._store, self._threads, progress, self._writer.tip)
 
     def reload(self) -> None:
         """See what a running writer has committed since."""
+        self._check_process()
         self._store.refresh()
 
-    def close(self) -> None:
-        """Let go of the store; further calls do nothing."""
-        with self._saving:
-            self._closed = True
-            if not self._saves_above(sys._getframe()):
-                self._let_go()
+    def close(self, timeout: float | None = None) -> None:
+        """Finish the save under way and let go of the store; further calls do nothing.
 
-    def _let_go(self) -> None:
-        self._store.storage.unlock()
-        self._writer.forget_base()
+        timeout: seconds; `TimeoutError` after that, and the store is let go of when the save is
+        over. Raises the error of a save that nobody has been told of.
+        """
+        if self._process == os.getpid():
+            self._saver.close(timeout)
+            while self._drains:
+                self._drains.pop().end()
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.all_steps())
@@ -287,10 +265,20 @@ class CheckpointManager:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except Exception as failed:
+            # What is under way already is what the user must see.
+            warn(f"the last save failed: {failed!r}")
+
+    def __reduce__(self) -> NoReturn:
+        raise OtherProcessError(
+            f"a CheckpointManager ({self.path}) cannot be sent to another process; "
+            "make one of its own there"
+        )
 
     def __repr__(self) -> str:
         return f"CheckpointManager({self.path!r}, steps={self.all_steps()})"
-
-
-_SAVE = CheckpointManager.save.__code__

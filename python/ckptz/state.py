@@ -19,7 +19,7 @@ from .keypath import Key, key_fits, key_size, to_text
 from .leaves import Handler, Leaves, refuse
 from .rebuild import tensor, unflatten
 
-__all__ = ["FlatState", "contiguous", "flatten", "tensor", "unflatten"]
+__all__ = ["FlatState", "contiguous", "flatten", "is_contiguous", "tensor", "unflatten"]
 
 _ABSENT = object()
 _SURELY_FITS = 10_000  # characters of a key
@@ -35,6 +35,8 @@ class FlatState:
     """One array a tensor, in preorder: the caller's memory, in its layout and byte order."""
     values: list[object]
     """One object a plain value, in preorder."""
+    own: bool = False
+    """Whether the arrays are a copy that nobody else can change."""
 
 
 def flatten(state: object) -> FlatState:
@@ -66,13 +68,18 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
 
     The very same object if it is all that already (of a `numpy.memmap` a view), else a copy.
     """
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+    if is_contiguous(array):
         return array if type(array) is np.ndarray else array.view(np.ndarray)
     # Not `np.array`, which takes the size 0 of an empty text for "any size".
     copy: NDArray[Any] = np.ndarray(array.shape, array.dtype.newbyteorder("="))
     np.copyto(copy, array)
     return copy
+
+
+def is_contiguous(array: NDArray[Any]) -> bool:
+    """Whether `contiguous` would not have to copy."""
+    flags = array.flags
+    return bool(flags.c_contiguous and flags.aligned and array.dtype.isnative)
 
 
 class _Walk:

@@ -23,7 +23,8 @@ fn known() -> &'static Known {
 }
 
 impl Pool {
-    /// The pool of this many threads (at least one) in this process.
+    /// The pool of this many threads (at least one) in this process. The lock is held for moments, in Python by threads
+    /// that hold the interpreter: no child that Python forks finds it held.
     pub fn new(threads: usize) -> Result<Self> {
         if threads <= 1 {
             return Ok(Pool { threads: None });

@@ -2,6 +2,7 @@
 //! while the core works. What Python sees of this is in `python/ckptz/_core.pyi`.
 
 mod arrays;
+mod copy;
 mod decode;
 mod encode;
 mod errors;
@@ -21,6 +22,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<decode::Chain>()?;
     module.add_class::<decode::Window>()?;
     module.add_class::<hashes::Crc>()?;
+    module.add_function(wrap_pyfunction!(copy::copy_changed, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::digest, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::content_sum, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::compress, module)?)?;

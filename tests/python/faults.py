@@ -7,6 +7,7 @@ import errno
 import fcntl
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -137,3 +138,30 @@ def check_after_failure(
     assert manager.all_steps() == steps
     assert ckptz.CheckpointManager(store.path).all_steps() == steps
     assert manager.verify().ok
+
+
+def interrupted(work: Callable[[], object], number: int, event: str = "line") -> bool:
+    """Whether there was a line (or opcode) of the package with this number; interrupts it there."""
+    package = str(Path(ckptz.__file__).parent)
+    seen = 0
+
+    def trace(frame: Any, what: str, _: Any) -> Any:
+        nonlocal seen
+        if not frame.f_code.co_filename.startswith(package):
+            return None
+        frame.f_trace_opcodes = event == "opcode"
+        seen += what == event
+        if seen == number and what == event:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return seen >= number

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import ckptz
 import numpy as np
 import pytest
 import stores
 from ckptz import CheckpointManager
-from faults import ERRORS, Fault, Store, check_after_failure
+from faults import ERRORS, Fault, Store, check_after_failure, interrupted
 from trees import assert_same
 
 Prepare = Callable[[Path], tuple[Store, CheckpointManager]]
@@ -143,29 +141,3 @@ def test_an_interrupt_at_any_line(tmp_path: Path, prepare: Prepare) -> None:
         check_after_failure(store, manager, 3, tree(3))
         manager.close()
     assert number > 500
-
-
-def interrupted(work: Callable[[], None], number: int) -> bool:
-    """Whether there was a line of the package with this number; interrupts the work there."""
-    package = str(Path(ckptz.__file__).parent)
-    seen = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(package):
-            return None
-        seen += event == "line"
-        if seen == number and event == "line":
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return seen >= number

@@ -25,7 +25,7 @@ RUST = ROOT / "src"
 PYTHON_ORDER = """
     errors closing keypath dtypes messagepack schema torch leaves rebuild state policy codec
     snapshot storage file store layers restore template reader flat encode stats verify view base
-    writer single manager inputs outputs plots ckptz cli __main__
+    writer background signals staging saving single manager inputs outputs plots ckptz cli __main__
 """.split()  # noqa: SIM905
 
 # The same for the core. A plus joins modules that know each other: a predicted base is part of a

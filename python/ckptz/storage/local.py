@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,9 @@ def is_shortage(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _SHORTAGES
 
 
+_living: weakref.WeakSet[LocalStorage] = weakref.WeakSet()
+
+
 class LocalStorage:
     """A directory that holds a store."""
 
@@ -50,6 +54,7 @@ class LocalStorage:
         self._unfinished: set[Path] = set()
         self._lock = -1
         self._owner = 0
+        _living.add(self)
 
     def __str__(self) -> str:
         return str(self.directory)
@@ -175,3 +180,13 @@ class LocalStorage:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 self._unfinished.discard(path)
+
+
+def _close_locks() -> None:
+    """Close a forked child's copies of locks: it may outlive the writer, who may be killed."""
+    for storage in list(_living):
+        with contextlib.suppress(OSError):
+            storage.unlock()
+
+
+os.register_at_fork(after_in_child=_close_locks)
