@@ -101,10 +101,7 @@ impl<E: Element> LaneCut<E> for ExponentClass {
     }
 }
 
-/// Entries that are cut together.
-const CUT: usize = 8;
-
-/// Entries that are joined, or looked through, together.
+/// Entries that are cut, joined, or looked through, together.
 const BLOCK: usize = 32;
 
 /// The entries of a chunk, cut or to be joined; kept from chunk to chunk.
@@ -194,15 +191,15 @@ wide! {
             Against::Base(base) => base.as_chunks().0,
             Against::Zero => &[],
         };
-        let zeros = [E::ZERO; CUT];
+        let zeros = [E::ZERO; BLOCK];
         let (blocks, rest) = target.as_chunks();
         let outputs = symbols.as_chunks_mut().0.iter_mut().zip(widths.as_chunks_mut().0).zip(fields.as_chunks_mut().0);
         for (number, (target, ((symbols, widths), fields))) in blocks.iter().zip(outputs).enumerate() {
             let base = bases.get(number).unwrap_or(&zeros);
-            cut_block::<E, C, CUT>(top, zeros_too, target, base, (symbols, widths, fields));
+            cut_block::<E, C, BLOCK>(top, zeros_too, target, base, (symbols, widths, fields));
         }
         for (k, &t) in rest.iter().enumerate() {
-            let i = CUT * blocks.len() + k;
+            let i = BLOCK * blocks.len() + k;
             let to = (std::array::from_mut(&mut symbols[i]), std::array::from_mut(&mut widths[i]), std::array::from_mut(&mut fields[i]));
             cut_block::<E, C, 1>(top, zeros_too, &[t], &[base.at(i)], to);
         }
@@ -283,13 +280,16 @@ fn cut_block<E: Element, C: LaneCut<E>, const N: usize>(
     base: &[E; N],
     (symbols, widths, fields): (&mut [u8; N], &mut [u8; N], &mut [u32; N]),
 ) {
+    // Arrays of their own, or the compiler makes no vectors of them.
+    let (mut all_symbols, mut all_widths, mut all_fields) = ([0; N], [0; N], [0; N]);
     for i in 0..N {
         let lane = C::cut_lane(target[i], base[i]);
         let below = top.wrapping_sub(lane.class).min(u32::from(WINDOW)) + 1;
-        symbols[i] = if lane.none { 0 } else { below as u8 };
-        widths[i] = if lane.none && !zeros_too { 0 } else { lane.width as u8 };
-        fields[i] = lane.field;
+        all_symbols[i] = if lane.none { 0 } else { below as u8 };
+        all_widths[i] = if lane.none && !zeros_too { 0 } else { lane.width as u8 };
+        all_fields[i] = lane.field;
     }
+    (*symbols, *widths, *fields) = (all_symbols, all_widths, all_fields);
 }
 
 wide! {
