@@ -63,15 +63,20 @@ def share_of(kind: int, meta: Meta) -> Share | None:
     if field is None and kind not in (PART, COMMIT):
         return None
     match field:
-        case [int(rank), int(ranks), bytes(nonce)] if kind != COMMIT and rank < ranks:
+        case [int(rank), int(ranks), bytes(nonce)] if kind != COMMIT and 0 <= rank < ranks:
             share = Share(nonce)
-        case [int(ranks), bytes(nonce), [bytes(digest), *_], [str(name), *_]] if kind == COMMIT:
+        case [
+            int(ranks),
+            bytes(nonce),
+            [bytes(digest), *_] as digests,
+            [str(name), *_] as names,
+        ] if kind == COMMIT and ranks == len(digests) == len(names) and len(digest) == 16:
             share = Share(nonce, digest, name)
         case _:
             raise FormatError("meta: a field `part` that files of this kind do not have")
-    if len(share.nonce) != 16 or len(share.digest or bytes(16)) != 16:
-        raise FormatError("meta: a nonce or a digest that has not 16 bytes")
-    if ranks is True or ranks != 1:
+    if len(nonce) != 16 or isinstance(ranks, bool):
+        raise FormatError("meta: a field `part` with a wrong nonce or number")
+    if ranks != 1:
         raise UnknownVersionError(f"a snapshot in {ranks} parts; this ckptz reads those in one")
     return share if kind in (PART, COMMIT) else None
 

@@ -15,8 +15,9 @@ import fake_objects
 import pytest
 import stores
 from ckptz import CheckpointManager
-from ckptz.file import FileReader
-from ckptz.share import COMMIT, PART
+from ckptz.file import RESIDUAL, SNAPSHOT, FileReader, FileWriter
+from ckptz.share import COMMIT, PART, share_of
+from ckptz.snapshot import Meta
 from ckptz.storage import open_storage
 from fake_objects import Bucket, GenericError
 from trees import assert_same
@@ -137,6 +138,68 @@ def test_a_damaged_commit_keeps_its_number(bucket: Bucket, cut: int) -> None:
     manager.save(5, TREES[5])
     assert f"commit-{3:020d}.ckptz" in bucket.names()
     assert_same(manager.restore(), TREES[5])
+
+
+def test_flipped_bits_of_a_commit(bucket: Bucket) -> None:
+    """Each is found, and hides nothing but this snapshot."""
+    begun(3).close()
+    key = f"run/commit-{2:020d}.ckptz"
+    data = bucket.objects[key]
+    for at in range(len(data)):
+        bucket.objects[key] = data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ckptz.CkptzWarning)
+            reader = CheckpointManager(URL, readonly=True)
+        assert reader.all_steps() == [0, 1]
+        assert [problem.file for problem in reader.verify().problems] == [key.removeprefix("run/")]
+
+
+NONCE, DIGEST = b"n" * 16, b"d" * 16
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "error"),
+    [
+        (PART, None, "field `part`"),
+        (PART, [], "field `part`"),
+        (PART, [0, 1], "field `part`"),
+        (PART, [1, 1, NONCE], "field `part`"),
+        (PART, [-1, 1, NONCE], "field `part`"),
+        (PART, [0, 1, b"short"], "wrong nonce"),
+        (PART, [0, True, NONCE], "wrong nonce or number"),
+        (PART, [0, 2, NONCE], "a snapshot in 2 parts"),
+        (PART, [1, NONCE, [DIGEST], ["x"]], "field `part`"),
+        (COMMIT, None, "field `part`"),
+        (COMMIT, [0, 1, NONCE], "field `part`"),
+        (COMMIT, [1, NONCE, [], []], "field `part`"),
+        (COMMIT, [1, NONCE, [b""], ["x"]], "field `part`"),
+        (COMMIT, [1, NONCE, [DIGEST, DIGEST], ["x", "y"]], "field `part`"),
+        (COMMIT, [2, NONCE, [DIGEST, DIGEST], ["x", "y"]], "a snapshot in 2 parts"),
+        (COMMIT, [1, b"", [DIGEST], ["x"]], "wrong nonce"),
+        (SNAPSHOT, [1, NONCE, [DIGEST], ["x"]], "field `part`"),
+        (RESIDUAL, ["x"], "field `part`"),
+    ],
+)
+def test_hostile_parts_and_commits(kind: int, field: Any, error: str) -> None:
+    meta = Meta(0, 0, None, DIGEST, 0, part=field)
+    with pytest.raises(ckptz.FormatError, match=error):
+        share_of(kind, meta)
+
+
+def test_a_store_that_several_processes_wrote_is_refused(bucket: Bucket) -> None:
+    manager = begun(2)
+    meta = Meta(9, 9, None, DIGEST, 0, part=[2, NONCE, [DIGEST] * 2, ["x", "y"]])
+    data = b""
+
+    class Sink:
+        def write(self, piece: Any) -> None:
+            nonlocal data
+            data += bytes(piece)
+
+    FileWriter(Sink(), COMMIT).finish(meta.encode(), b"", None)
+    manager._store.storage.commit("commit-x.ckptz", data)
+    with pytest.raises(ckptz.UnknownVersionError, match=r"commit-x.ckptz: .* 2 parts"):
+        CheckpointManager(URL)
 
 
 def test_damage_of_a_part(bucket: Bucket) -> None:
