@@ -209,14 +209,12 @@ class FileReader:
         _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
             return f"format version {version}; this ckptz reads version {VERSION}"
-        if features & ~KNOWN_FEATURES or reserved or self.kind not in _FEATURES:
+        if features & ~KNOWN_FEATURES or reserved or _FEATURES.get(self.kind) != features & PARTS:
             return (
                 f"features {features:#x} or kind {self.kind} that this ckptz does not know; "
                 f"revision {revision} of format 1 knows them (this is revision {REVISION}): "
                 "use a newer ckptz"
             )
-        if (features ^ _FEATURES[self.kind]) & PARTS:
-            raise self._error(8, f"features {features:#x} with kind {self.kind}")
         return ""
 
     def _read_metadata(self) -> tuple[bytes, int]:
