@@ -1095,6 +1095,12 @@ class Store:
         for entry in file.entries:
             if entry.schema is not None:
                 self.schemas[entry.meta.schema] = entry.schema
+            if file.kind == 4:
+                with naming(file.path):
+                    ranks, _, digests, _ = entry.meta.part
+                    need(len(digests) == ranks > 0, "a wrong commit")
+                    if ranks == 1:  # the snapshot is its only part
+                        entry.id = digests[0]
             key = entry.meta.parent if file.kind == 2 else entry.id
             other = table.setdefault(key, entry)  # of two copies, the one that can do more
             if (entry.hidden, len(entry.absent)) < (other.hidden, len(other.absent)):

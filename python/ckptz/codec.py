@@ -21,6 +21,7 @@ from ._core import Crc as Crc
 from ._core import RecordError as RecordError
 from ._core import SnapshotEncoder as SnapshotEncoder
 from ._core import Spec as Spec
+from ._core import Window as Window
 from .dtypes import dtype_name, layout, numpy_dtype, shape_fits
 from .errors import ChecksumError, FormatError, UnsupportedTypeError
 from .policy import DEFAULT_BITS, DEFAULT_LEVELS, Policy, Rule, is_batch_statistic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "MismatchError",
     "MissingKeyError",
     "MissingSnapshotError",
+    "NetworkError",
     "OtherProcessError",
     "PolicyError",
     "StateChangedError",
@@ -24,6 +26,7 @@ __all__ = [
     "StoreLockedError",
     "UnknownVersionError",
     "UnsupportedTypeError",
+    "some",
     "warn",
 ]
 
@@ -79,6 +82,10 @@ class StoreLockedError(CkptzError, OSError):
     """Another writer holds the store."""
 
 
+class NetworkError(CkptzError, OSError):
+    """An object store did not answer, or not as it should, until the deadline: says what, where."""
+
+
 class OtherProcessError(CkptzError, RuntimeError):
     """A manager, or what it gave, in a process that was forked: it serves the one that made it."""
 
@@ -107,3 +114,13 @@ def warn(text: str) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(text, CkptzWarning, stacklevel=level)
+
+
+def some(numbers: Iterable[int]) -> str:
+    """Return numbers as text for a message, of many only the first and the last."""
+    found = list(numbers)
+    if not found:
+        return "none"
+    if len(found) > 8:
+        return f"{', '.join(map(str, found[:4]))}, .. {', '.join(map(str, found[-3:]))}"
+    return ", ".join(map(str, found))

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from . import codec
 from .errors import ChecksumError, FormatError, UnknownVersionError
+from .share import COMMIT, PART, Share, share_of
 from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
 from .storage import Listed
 
 __all__ = [
+    "COMMIT",
+    "PART",
     "RESIDUAL",
     "RESIDUAL_SUFFIX",
     "SNAPSHOT",
@@ -34,9 +37,11 @@ MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
 REVISION = 0
-KNOWN_FEATURES = 0
+PARTS = 4  # feature bit 2
+KNOWN_FEATURES = PARTS
 
 SNAPSHOT, RESIDUAL = 1, 2
+_FEATURES = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}
 SUFFIX = ".ckptz"
 RESIDUAL_SUFFIX = ".residual.ckptz"
 
@@ -54,7 +59,7 @@ class _Sink(Protocol):
 
 class _Source(Protocol):
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path | str: ...
     @property
     def size(self) -> int: ...
 
@@ -84,6 +89,10 @@ class Entry:
     """What is known of it, but for the plain values."""
     payload_bytes: int
     holds_schema: bool
+    share: Share | None = None
+    """Of a part or a commit: what belongs together."""
+    commit: Listed | None = None
+    """The file that makes a part a snapshot."""
 
     @classmethod
     def of(cls, listed: Listed, file: FileReader) -> Entry:
@@ -91,7 +100,7 @@ class Entry:
         stored = file.stored
         meta = msgspec.structs.replace(stored.meta, values=None, changes=[])
         has_schema = stored.schema is not None
-        return cls(listed, file.kind, stored.id, meta, file.payload_bytes, has_schema)
+        return cls(listed, file.kind, stored.id, meta, file.payload_bytes, has_schema, file.share)
 
     def check(self, file: FileReader) -> Stored:
         """Return what its file holds. Raises `FormatError` if that is something else by now."""
@@ -107,9 +116,14 @@ class Entry:
         return self.listed.name
 
     @property
+    def names(self) -> list[str]:
+        """Names of its files, in the order in which they are deleted: the commit's first."""
+        return [listed.name for listed in (self.commit, self.listed) if listed is not None]
+
+    @property
     def size(self) -> int:
-        """Bytes of its file."""
-        return self.listed.size
+        """Bytes of its files."""
+        return self.listed.size + (0 if self.commit is None else self.commit.size)
 
 
 def file_name(step: int, identity: bytes, residual: bool = False) -> str:
@@ -124,7 +138,7 @@ class FileWriter:
         """Begin a file of this kind."""
         self._sink = sink
         self._crc = codec.Crc()
-        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, 0)
+        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, _FEATURES[kind])
         self.payload_bytes = 0
         sink.write(self._header)
 
@@ -177,8 +191,11 @@ class FileReader:
             raise self._error(8, unknown, UnknownVersionError)
         try:
             self.stored = _parse_metadata(memoryview(metadata))
+            self.share = share_of(self.kind, self.stored.meta)
+            if self.kind == COMMIT and (self.stored.headers or at > PAYLOAD_AT):
+                raise FormatError("a commit that holds records")
         except FormatError as error:
-            raise self._error(at, str(error)) from error
+            raise self._error(at, str(error), type(error)) from error
         self.payload_bytes = at - PAYLOAD_AT
 
     def _error(self, offset: int, what: str, kind: type[FormatError] = FormatError) -> FormatError:
@@ -192,7 +209,7 @@ class FileReader:
         _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
             return f"format version {version}; this ckptz reads version {VERSION}"
-        if features & ~KNOWN_FEATURES or reserved or self.kind not in (SNAPSHOT, RESIDUAL):
+        if features & ~KNOWN_FEATURES or reserved or _FEATURES.get(self.kind) != features & PARTS:
             return (
                 f"features {features:#x} or kind {self.kind} that this ckptz does not know; "
                 f"revision {revision} of format 1 knows them (this is revision {REVISION}): "

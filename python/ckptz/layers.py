@@ -16,7 +16,7 @@ from . import codec
 from .errors import FormatError
 from .file import FileReader
 from .schema import Schema, TensorNode
-from .storage import LocalStorage
+from .storage import Storage
 from .store import Entry
 
 __all__ = [
@@ -98,7 +98,7 @@ def number_tensors(
 
 
 def open_layer(
-    storage: LocalStorage, layer: Entry, files: contextlib.ExitStack, *, briefly: bool
+    storage: Storage, layer: Entry, files: contextlib.ExitStack, *, briefly: bool
 ) -> FileReader:
     """Open the file of a layer. Raises `FormatError` if that is not there any more."""
     try:
@@ -118,9 +118,9 @@ def open_layer(
 class _Briefly:
     """A file that is open only while it is read."""
 
-    storage: LocalStorage
+    storage: Storage
     name: str
-    path: Path
+    path: Path | str
     size: int
 
     def read(self, offset: int, length: int) -> Bytes:

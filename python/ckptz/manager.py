@@ -19,7 +19,7 @@ from .saving import Saver
 from .signals import Drain
 from .snapshot import LARGEST_STEP
 from .stats import SnapshotStats, snapshot_stats
-from .storage import LocalStorage
+from .storage import open_storage
 from .store import Entry, Store
 from .verify import VerifyReport, verify_store
 from .view import Snapshot
@@ -46,7 +46,7 @@ class CheckpointManager:
         threads: int | None = None,
         readonly: bool = False,
     ) -> None:
-        """Open the store in the directory `path`, which a first save makes.
+        """Open the store at `path`, which a first save makes: a directory, or a URL for obstore.
 
         policy: None goes on with the store's own ("lossy" for a new one). exact: "latest" keeps
         the newest snapshot bit for bit, "none" saves what that costs. full_every: a full snapshot
@@ -59,7 +59,7 @@ class CheckpointManager:
             raise ValueError(f"exact={exact!r} is not 'latest' or 'none'")
         if type(full_every) is not int or full_every < 0:
             raise ValueError(f"full_every={full_every!r} is not an integer from 0 up")
-        self._store = Store(LocalStorage(path))
+        self._store = Store(open_storage(path))
         self._process = os.getpid()
         self._threads = codec.default_threads(threads)
         self._reader = SnapshotReader(self._store, self._threads)

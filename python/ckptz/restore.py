@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,15 @@ from .file import PAYLOAD_AT, FileReader
 from .layers import MOST_FILES, Selection, new_array, number_tensors, open_layer, shape_of, whole
 from .schema import Schema, decode_values
 from .snapshot import resolve_values
-from .storage import LocalStorage, is_shortage
+from .storage import Storage, is_shortage
 from .store import Entry, Store
 
 __all__ = ["OpenChain", "ResidualGoneError"]
 
 # Bytes, stored and decoded, that are worked on at once.
 WINDOW = 16 << 20
+# Windows that are asked for before they are needed, where that is done beside other work.
+AHEAD = 2
 
 
 class ResidualGoneError(FileNotFoundError):
@@ -48,7 +52,7 @@ class OpenChain(Closing):
 
     def __init__(
         self,
-        storage: LocalStorage,
+        storage: Storage,
         chain: Sequence[Entry],
         schema_of: Callable[[Entry], Schema],
         *,
@@ -73,7 +77,8 @@ class OpenChain(Closing):
         self._nodes, self._members = number_tensors(chain, schema_of)
         self._closed = False
         try:
-            self._readers = [self._reader(layer) for layer in chain]
+            opening = [storage.begin(partial(self._reader, layer)) for layer in chain]
+            self._readers = [opened() for opened in opening]
             self.values = self._resolved()
             self._plan = self._open_residual(residual, strict, look_again)
         except BaseException:
@@ -237,11 +242,25 @@ class OpenChain(Closing):
         if check_each:
             outputs = []
         with self._named(plan.layers, plan.chain):
-            for window in plan.chain.windows(wanted, WINDOW):
-                stored = [self._readers[layer].read(at, n) for layer, at, n in window.segments]
+            for window, stored in self._fetched(plan.chain.windows(wanted, WINDOW)):
                 plan.chain.decode(window, stored, outputs, self._threads, check_each)
                 if progress is not None:
                     progress(sum(piece.size for piece in stored))
+
+    def _fetched(
+        self, windows: Sequence[codec.Window]
+    ) -> Iterator[tuple[codec.Window, list[codec.Bytes]]]:
+        """Yield windows with the bytes that they need, of which those of the next are under way."""
+        begin, readers = self._storage.begin, self._readers
+        waiting: deque[tuple[codec.Window, list[Callable[[], codec.Bytes]]]] = deque()
+        for window in windows:
+            reads = [begin(partial(readers[layer].read, at, n)) for layer, at, n in window.segments]
+            waiting.append((window, reads))
+            if len(waiting) > AHEAD:
+                ready, reads = waiting.popleft()
+                yield ready, [read() for read in reads]
+        for ready, reads in waiting:
+            yield ready, [read() for read in reads]
 
     def check(self, progress: Callable[[int], None] | None = None) -> None:
         """Decode every record of every layer against its content sums. Raises `FormatError`."""

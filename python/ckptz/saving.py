@@ -10,6 +10,7 @@ from types import FrameType
 
 from .background import Background, SaveFuture
 from .errors import CkptzError, StepExistsError, StepOrderError
+from .publish import check_alone
 from .reader import SnapshotReader
 from .staging import Staging
 from .state import FlatState, flatten
@@ -129,6 +130,7 @@ class Saver:
             storage.remove_unfinished()
         storage.remove_own_unfinished()
         self._store.refresh(alone=True)
+        check_alone(self._store)
 
     def _predecessor(self, step: int, overwrite: bool) -> Entry | None:
         """Check a step against the line; return the snapshot that the line goes on from."""

@@ -32,7 +32,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     rewound: list[tuple[int, int]] = []
     policy: list[tuple[int | str | None, ...]] | None = None
     marks: int = 0
-    part: None = None
+    part: list[Any] | None = None
     extra: list[Any] = []
 
     @property

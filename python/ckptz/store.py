@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from .errors import FormatError, MissingSnapshotError, UnknownVersionError, warn
-from .file import RESIDUAL, RESIDUAL_SUFFIX, SUFFIX, Entry, FileReader, Stored, file_name
+from .commits import Joined, join, may_be_newest, own
+from .errors import FormatError, MissingSnapshotError, UnknownVersionError, some, warn
+from .file import RESIDUAL, SUFFIX, Entry, FileReader, Stored, file_name
 from .policy import Policy
 from .schema import Schema
+from .share import COMMIT, sequence_of
 from .snapshot import schema_digest
-from .storage import Listed, LocalStorage, is_shortage
+from .storage import Listed, Storage, is_shortage
 
 __all__ = ["SUFFIX", "Entry", "Store", "file_name"]
 
@@ -22,10 +25,10 @@ _TRIES = 10
 
 
 class Store:
-    """The snapshots of a directory, as of the last `refresh`. Many threads may use one."""
+    """The snapshots of a storage, as of the last `refresh`. Many threads may use one."""
 
-    def __init__(self, storage: LocalStorage) -> None:
-        """Name the directory; `refresh` reads it."""
+    def __init__(self, storage: Storage) -> None:
+        """Name the storage; `refresh` reads it."""
         self.storage = storage
         # These dicts are never changed, only replaced: other threads may be looking at them.
         self.entries: dict[bytes, Entry] = {}
@@ -36,6 +39,9 @@ class Store:
         self._links: set[str] = set()
         self._damaged: dict[Listed, str] = {}
         self._schemas: dict[bytes, Schema] = {}
+        self.joined = Joined()
+        # Sequence number of what was last committed through this object, where that is known.
+        self.written: int | None = None
         self._refreshing = threading.RLock()
 
     def refresh(self, *, alone: bool = False) -> None:
@@ -51,7 +57,8 @@ class Store:
                 self._read(listed)
                 # A listing is not of one moment: it may lack a residual that has been deleted, and
                 # the newer snapshot that came before. A second one that is equal has both.
-                again = listed if alone else self._listed()
+                settled = alone and not self.joined.dangling
+                again = listed if settled else self._listed()
                 if again == listed:
                     break
                 listed = again
@@ -72,23 +79,24 @@ class Store:
     def _read(self, listed: list[Listed]) -> None:
         problems: dict[str, str] = {}
         files: dict[Listed, Entry | None] = {}
+        begin = self.storage.begin
+        new = (one for one in listed if one not in self._files)
+        for load in [begin(partial(self._load, one, files, problems)) for one in new]:
+            load()
         for one in listed:
-            self._load(one, files, problems)
-        self._files, self.problems = files, problems
-        self._unreadable = {
-            one for one in listed if one.name in problems and not one.name.endswith(RESIDUAL_SUFFIX)
-        }
+            if one in self._files and (files.setdefault(one, self._files[one])) is None:
+                problems[one.name] = self.problems[one.name]
+        self._files = {one: files[one] for one in listed if one in files}
+        self.joined = join(self._files.values())
+        self.problems = problems | self.joined.problems(self.storage)
+        bad = (one for one in listed if one.name in problems)
+        self._unreadable = {one for one in bad if may_be_newest(one.name)}
         self._damaged = {one: text for one, text in self._damaged.items() if one in files}
         self._index()
 
     def _load(
         self, listed: Listed, files: dict[Listed, Entry | None], problems: dict[str, str]
     ) -> None:
-        if listed in self._files:
-            files[listed] = self._files[listed]
-            if files[listed] is None:
-                problems[listed.name] = self.problems[listed.name]
-            return
         try:
             with self.storage.open(listed.name) as source:
                 file = FileReader(source)
@@ -110,25 +118,27 @@ class Store:
         """Find snapshots and residuals by id; of copies, one that is not known to be damaged."""
         snapshots: dict[bytes, Entry] = {}
         residuals: dict[bytes, Entry] = {}
-        for entry in self._files.values():
-            if entry is None:
-                continue
+        for entry in self.joined.entries:
             ids, name = (snapshots, entry.id)
             if entry.kind == RESIDUAL:
                 ids, name = (residuals, entry.meta.parent or b"")
             known = ids.get(name)
             if known is None or known.listed in self._damaged:
                 ids[name] = entry
-        self.entries, self.residuals = _own(snapshots), residuals
-
-    @property
-    def files(self) -> list[Entry]:
-        """All files that can be read, residuals and copies included."""
-        return [entry for entry in self._files.values() if entry is not None]
+        self.entries, self.residuals = own(snapshots), residuals
 
     def is_damaged(self, entry: Entry) -> bool:
         """Whether a file is known to be damaged."""
         return entry.listed in self._damaged
+
+    @property
+    def files(self) -> list[Entry]:
+        """All files that can be read, residuals, copies and commits included.
+
+        Not parts that are no snapshots.
+        """
+        commits = [entry for entry in self._files.values() if entry and entry.kind == COMMIT]
+        return [*self.joined.entries, *commits]
 
     def mark_damaged(self, entry: Entry, error: Exception | None = None) -> bool:
         """Remember that an entry, or the ancestor that the error names, cannot be restored.
@@ -144,14 +154,17 @@ class Store:
         return True
 
     def residual_names(self, kept: bytes) -> list[str]:
-        """Return the names of all residuals but those of one snapshot, copies included.
+        """Return the names of residuals of all snapshots but one and later ones, copies included.
 
         A damaged one does not say whose it is, but where the name tells it is believed.
         """
         found = [
             entry.name
-            for entry in self._files.values()
-            if entry is not None and entry.kind == RESIDUAL and entry.meta.parent != kept
+            for entry in self.joined.entries
+            if entry.kind == RESIDUAL
+            and entry.meta.parent != kept
+            # Another writer may have begun with the next snapshot.
+            and entry.meta.sequence <= self.last_sequence
         ]
         owners = [entry for entry in self.entries.values() if entry.id != kept]
         if self.problems:
@@ -179,7 +192,9 @@ class Store:
         entries = self.entries.values()
         newest = max((entry.listed.changed for entry in entries), default=0)
         hidden = sum(listed.changed >= newest for listed in self._unreadable)
-        return max((entry.meta.sequence for entry in entries), default=-1) + hidden
+        # Of a commit the name is enough, and what makes writers collide.
+        named = [sequence_of(listed.name) for listed in self._files]
+        return max((*named, *(entry.meta.sequence for entry in entries)), default=-1) + hidden
 
     def newest(self) -> Entry | None:
         """Return the snapshot that was committed last."""
@@ -241,7 +256,7 @@ class Store:
         if step not in steps:
             raise MissingSnapshotError(
                 f"{self.storage}: no snapshot of step {step} can be restored; "
-                f"there are {_shown(steps)}{self.reason(step)}"
+                f"there are {some(steps)}{self.reason(step)}"
             )
         return steps[step]
 
@@ -295,26 +310,3 @@ class Store:
                 except FormatError as error:
                     raise FormatError(f"{self.storage / holder.name}: {error}") from error
         return None
-
-
-def _own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
-    """Return the snapshots without what has been saved into the directory as a single file.
-
-    That is full and without a policy; a store may begin with one, though.
-    """
-    parents = {entry.meta.parent for entry in snapshots.values()}
-    own = {
-        found: entry
-        for found, entry in snapshots.items()
-        if not entry.meta.full or entry.meta.policy is not None or found in parents
-    }
-    return own or snapshots
-
-
-def _shown(steps: Iterable[int]) -> str:
-    numbers = list(steps)
-    if not numbers:
-        return "none"
-    if len(numbers) > 8:
-        return f"{', '.join(map(str, numbers[:4]))}, .. {', '.join(map(str, numbers[-3:]))}"
-    return ", ".join(map(str, numbers))

@@ -7,8 +7,6 @@ delta is written, so until that is durable it counts as lost.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,15 +16,16 @@ import msgspec
 from . import codec
 from .base import Base, Sources, rebuild
 from .encode import Encoded, encode_tensors, sums_of
-from .errors import FormatError, StateChangedError, warn
-from .file import RESIDUAL, SNAPSHOT, FileWriter
+from .errors import FormatError, NetworkError, StateChangedError, warn
+from .file import RESIDUAL, FileWriter
 from .messagepack import encode_values
 from .policy import Policy
+from .publish import Attempt, attempt
 from .schema import Schema
 from .snapshot import LARGEST_SEQUENCE, Meta, identify, pack_values, schema_digest
 from .state import FlatState
-from .storage import Writer
-from .store import Entry, Store, file_name
+from .storage import Sink
+from .store import Entry, Store
 
 __all__ = ["SnapshotWriter"]
 
@@ -179,47 +178,28 @@ class SnapshotWriter:
             return False
 
     def _commit(self, job: _Job, threads: int, progress: Callable[[int], None] | None) -> Entry:
-        storage = self.store.storage
-        with contextlib.ExitStack() as undo:
-            sink = storage.writer()
-            undo.callback(sink.discard)
+        targets = job.sources.targets
+        with attempt(self.store, job.meta, sum(target.nbytes for target in targets)) as files:
             checked = self._exact and not job.meta.full and not job.own
-            sums = sums_of(job.sources.targets, threads) if checked else None
-            encoded, meta = self._encode(job, sink, threads, progress)
+            sums = sums_of(targets, threads) if checked else None
+            encoded, meta = self._encode(job, files, threads, progress)
             found = identify(meta, encoded.headers)
-            residual = None
             if self._exact and encoded.lossy:
-                residual = storage.writer()
-                undo.callback(residual.discard)
-                self._encode_residual(job, found, residual, threads)
-                if sums is not None and sums != sums_of(job.sources.targets, threads):
+                self._encode_residual(job, found, files.residual(found), threads)
+                if sums is not None and sums != sums_of(targets, threads):
                     raise StateChangedError(
-                        f"{storage}: step {job.meta.step} is not saved: the state's arrays were "
-                        "changed meanwhile"
+                        f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
+                        "arrays were changed meanwhile"
                     )
-                residual.sync()
-            sink.sync()
-            # The residual first: whoever sees the snapshot sees it whole.
-            for writer in (residual, sink):
-                if writer is not None:
-                    name = file_name(job.meta.step, found, residual=writer is residual)
-                    undo.callback(storage.remove, name)
-                    writer.rename(name)
-                    storage.sync()
-            self.store.refresh(alone=True)
-            entry = self.store.entries.get(found)
-            if entry is None:
-                text = os.strerror(errno.EIO)
-                raise OSError(errno.EIO, text, str(storage / file_name(job.meta.step, found)))
-            undo.pop_all()
-        self._delete_old_residuals(found)
+            entry = files.commit(found, meta)
+        self._delete_old(found)
         return entry
 
     def _encode(
-        self, job: _Job, sink: Writer, threads: int, progress: Callable[[int], None] | None
+        self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
     ) -> tuple[Encoded, bytes]:
         """Write a snapshot file; return its records and its meta."""
-        file = FileWriter(sink, SNAPSHOT)
+        file = FileWriter(files.sink, files.kind)
         encoded = encode_tensors(
             file,
             job.schema,
@@ -229,11 +209,11 @@ class SnapshotWriter:
             threads=threads,
             progress=progress,
         )
-        meta = msgspec.structs.replace(job.meta, marks=int(not encoded.finite)).encode()
+        meta = msgspec.structs.replace(files.meta, marks=int(not encoded.finite)).encode()
         file.finish(meta, encoded.headers, job.schema.raw if job.holds_schema else None)
         return encoded, meta
 
-    def _encode_residual(self, job: _Job, parent: bytes, sink: Writer, threads: int) -> None:
+    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> None:
         """Write the exact difference between the state and its reconstruction."""
         file = FileWriter(sink, RESIDUAL)
         targets, after = job.sources.targets, job.sources.after
@@ -245,13 +225,24 @@ class SnapshotWriter:
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)
         file.finish(own.encode(), encoded.headers, None)
 
-    def _delete_old_residuals(self, kept: bytes) -> None:
-        old = self.store.residual_names(kept)
-        for name in old:
-            with contextlib.suppress(OSError):
-                self.store.storage.remove(name)
-        if old:
-            self.store.refresh(alone=True)
+    def _delete_old(self, kept: bytes) -> None:
+        """Delete the residuals of older snapshots, and what can never become one."""
+        dead = [part.name for part in self.store.joined.dead]
+        old = self.store.residual_names(kept) + dead
+        # The snapshot is there: what cannot be deleted now is deleted after a later one.
+        with contextlib.suppress(NetworkError):
+            for name in old:
+                self._delete(name)
+            if old:
+                self.store.refresh(alone=True)
+
+    def _delete(self, name: str) -> None:
+        try:
+            self.store.storage.remove(name)
+        except NetworkError:
+            raise
+        except OSError:
+            pass
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

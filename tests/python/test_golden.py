@@ -73,26 +73,27 @@ def check(restored: dict[str, Any], told: Path) -> None:
             assert repr(restored[path]) == value, path
 
 
-STORE = GOLDEN / "store"
-STEPS = [0, 10, 20, 30, 40, 60]
+STORES = {"store": [0, 10, 20, 30, 40, 60], "objects": [0, 10, 25]}
 
 
-def test_the_store_restores() -> None:
-    manager = ckptz.CheckpointManager(STORE, readonly=True)
-    assert manager.all_steps() == STEPS
-    for step in STEPS:
+@pytest.mark.parametrize("name", STORES)
+def test_the_store_restores(name: str) -> None:
+    manager = ckptz.CheckpointManager(GOLDEN / name, readonly=True)
+    assert manager.all_steps() == STORES[name]
+    for step in STORES[name]:
         flat = manager.restore(step, keys="*", as_numpy=True, residual=False)
-        check(flat, STORE / f"expected-{step}.json")
-    check(manager.restore(keys="*", as_numpy=True), STORE / "expected-exact.json")
+        check(flat, GOLDEN / name / f"expected-{step}.json")
+    check(manager.restore(keys="*", as_numpy=True), GOLDEN / name / "expected-exact.json")
     assert manager.verify().ok
 
 
-def test_the_plain_reader_agrees_on_the_store() -> None:
-    store = read_ckptz.Store(str(STORE))
-    assert store.steps() == STEPS
-    for step in STEPS:
-        check(store.restore(step, residual=False), STORE / f"expected-{step}.json")
-    check(store.restore(), STORE / "expected-exact.json")
+@pytest.mark.parametrize("name", STORES)
+def test_the_plain_reader_agrees_on_the_store(name: str) -> None:
+    store = read_ckptz.Store(str(GOLDEN / name))
+    assert store.steps() == STORES[name]
+    for step in STORES[name]:
+        check(store.restore(step, residual=False), GOLDEN / name / f"expected-{step}.json")
+    check(store.restore(), GOLDEN / name / "expected-exact.json")
 
 
 def test_the_single_file_loads() -> None:

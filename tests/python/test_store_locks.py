@@ -12,6 +12,7 @@ import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager
+from ckptz.storage import LocalStorage
 from stores import begun
 from trees import assert_same
 
@@ -118,7 +119,9 @@ def test_a_forked_child_is_no_second_writer(tmp_path: Path) -> None:
 def test_children_that_live_on_do_not_hold_the_lock(tmp_path: Path) -> None:
     manager = begun(tmp_path, 2)
     # Stands for a forked child: the descriptor is shared in the same way.
-    held = os.dup(manager._store.storage._lock)
+    storage = manager._store.storage
+    assert isinstance(storage, LocalStorage)
+    held = os.dup(storage._lock)
     manager.close()
     with CheckpointManager(tmp_path) as other:
         other.save(2, TREES[2])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__, codec
 from ..errors import CkptzWarning
-from . import info, ls, pack, unpack, verify
+from . import cp, info, ls, pack, unpack, verify
 from .arguments import Parser
 from .console import Console
 from .errors import EXPECTED, IN_OR_OUT, UsageError
@@ -28,6 +28,7 @@ examples:
   ckptz ls run.store
   ckptz unpack run.store --step 1500 -o 1500.safetensors
   ckptz verify run.store --against run/
+  ckptz cp run.store s3://bucket/run
 
 exit codes: 0 done; 1 damage or a difference found by verify; 2 usage; 3 the input could not be
 read or the output not written; 130 interrupted
@@ -44,7 +45,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"ckptz {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (pack, unpack, ls, info, verify):
+    for command in (pack, unpack, ls, info, verify, cp):
         command.add_to(commands)
     return parser
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from ..storage import Storage, is_url, open_storage
 from .errors import UsageError
 from .report import Outcome
 
@@ -18,6 +19,8 @@ __all__ = [
     "add_common",
     "add_source",
     "file_path",
+    "open_place",
+    "place",
     "whole_number",
 ]
 
@@ -37,6 +40,19 @@ def file_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("an empty path names no file")
     return Path(text)
+
+
+def place(text: str) -> Path | str:
+    """Read a path or a URL."""
+    return text if is_url(text) else file_path(text)
+
+
+def open_place(place: Path | str) -> Storage:
+    """Return the storage at a path or URL. Raises `UsageError` where there can be none."""
+    try:
+        return open_storage(place)
+    except (ImportError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 def whole_number(text: str) -> int:
@@ -85,5 +101,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Add the store or file that a command reads."""
     parser.add_argument(
-        "source", type=file_path, metavar="STORE|FILE", help="folder of a store, or one .ckptz file"
+        "source",
+        type=place,
+        metavar="STORE|FILE",
+        help="folder or URL of a store (s3://bucket/run), or one .ckptz file",
     )

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from .. import CheckpointManager
 from ..errors import StepExistsError
-from .arguments import Commands, add_command, add_common, file_path, whole_number
+from .arguments import (
+    Commands,
+    add_command,
+    add_common,
+    file_path,
+    open_place,
+    place,
+    whole_number,
+)
 from .console import Console
 from .report import Outcome, count, json_number, ratio_text, size
 from .steps import match_steps, read_state
@@ -42,7 +50,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "files", nargs="+", type=file_path, metavar="FILE", help="file, or folder of them"
     )
     parser.add_argument(
-        "-o", "--output", type=file_path, required=True, metavar="STORE", help="folder"
+        "-o", "--output", type=place, required=True, metavar="STORE", help="folder or URL"
     )
     parser.add_argument(
         "--steps", metavar="STEPS", help="FIRST:STRIDE, or a number for each file: 100,200,300"
@@ -79,6 +87,7 @@ def _add_saving(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Outcome:
     """Pack the files. Raises what the library raises, or `UsageError`."""
+    open_place(options.output)  # for its error, before anything is read
     todo = match_steps(options.files, options.steps, console)
     packed: list[dict[str, object]] = []
     skipped: list[dict[str, object]] = []

@@ -10,6 +10,7 @@ from ..errors import FormatError, MissingSnapshotError
 from ..restore import OpenChain
 from ..storage import Listed, LocalStorage, Reader
 from ..store import SUFFIX, Entry, Store
+from .arguments import open_place
 from .console import Console
 
 __all__ = ["Source"]
@@ -43,7 +44,7 @@ class Source:
     """A store or a file, open for reading."""
 
     def __init__(
-        self, path: Path, console: Console, threads: int, *, damaged: bool = False
+        self, path: Path | str, console: Console, threads: int, *, damaged: bool = False
     ) -> None:
         """Read which snapshots there are.
 
@@ -52,12 +53,13 @@ class Source:
         """
         self.path = path
         self.threads = threads
-        self.single = not path.is_dir()
-        if not path.exists():
+        file = path if isinstance(path, Path) and not path.is_dir() else None
+        self.single = file is not None
+        if file is not None and not file.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        if self.single and not path.is_file():
+        if file is not None and not file.is_file():
             raise OSError(errno.EINVAL, "neither a folder nor a regular file", str(path))
-        self.store = Store(_OneFile(path) if self.single else LocalStorage(path))
+        self.store = Store(open_place(path) if file is None else _OneFile(file))
         if self.single:
             self._load_file(console, damaged)
         else:

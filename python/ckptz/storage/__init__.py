@@ -1,11 +1,26 @@
-"""Storage backends: the only modules that touch disks."""
+"""Storage backends: the only modules that touch disks and networks."""
 
 import os
 
 if os.name != "posix":
     raise ImportError("ckptz needs the file locks of Linux or macOS; this system has none of them")
 
+from .base import Bytes, Listed, Sink, Source, Storage, is_shortage
 from .files import Reader, Writer, replace_file
-from .local import Listed, LocalStorage, is_shortage
+from .local import LocalStorage
+from .places import is_url, open_storage
 
-__all__ = ["Listed", "LocalStorage", "Reader", "Writer", "is_shortage", "replace_file"]
+__all__ = [
+    "Bytes",
+    "Listed",
+    "LocalStorage",
+    "Reader",
+    "Sink",
+    "Source",
+    "Storage",
+    "Writer",
+    "is_shortage",
+    "is_url",
+    "open_storage",
+    "replace_file",
+]

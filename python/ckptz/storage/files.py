@@ -18,13 +18,11 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..closing import Closing
+from .base import Bytes
 
 __all__ = ["UNFINISHED", "Reader", "Writer", "replace_file", "sync_directory"]
-
-Bytes = NDArray[np.uint8]
 
 TEMPORARY = ".tmp-"
 UNFINISHED = re.compile(r"\.tmp-[0-9]+-[0-9a-f]{16}")
@@ -39,7 +37,7 @@ _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path | str) -> Iterator[None]:
     """Have errors of the system say which file they are about."""
     try:
         yield
@@ -52,7 +50,7 @@ class Reader(Closing):
 
     def __init__(self, path: Path) -> None:
         """Open `path`, which must not be a link."""
-        self.path = path
+        self.path: Path | str = path
         self._descriptor = os.open(path, _READ)
         self.size = os.fstat(self._descriptor).st_size
 

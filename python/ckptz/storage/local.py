@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeVar
 
 from ..errors import StoreLockedError
+from .base import Listed
 from .files import UNFINISHED, Reader, Writer, sync_directory
 
-__all__ = ["Listed", "LocalStorage", "is_shortage"]
+__all__ = ["LocalStorage"]
+
+_T = TypeVar("_T")
 
 LOCK = "lock"
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-
-
-class Listed(NamedTuple):
-    """A file of a directory. Two of them are equal only if the file is surely the same."""
-
-    name: str
-    size: int
-    changed: int
-    inode: int
-
-
-def is_shortage(error: BaseException) -> bool:
-    """Whether an error tells of a lack of descriptors or memory, and nothing of the file."""
-    return isinstance(error, OSError) and error.errno in _SHORTAGES
 
 
 _living: weakref.WeakSet[LocalStorage] = weakref.WeakSet()
@@ -40,6 +28,8 @@ _living: weakref.WeakSet[LocalStorage] = weakref.WeakSet()
 
 class LocalStorage:
     """A directory that holds a store."""
+
+    shared = False
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         """Name the directory, wherever the process may go later; nothing is touched yet.
@@ -107,9 +97,27 @@ class LocalStorage:
         """Open a file for reading."""
         return Reader(self.directory / name)
 
-    def writer(self) -> Writer:
-        """Begin a new file."""
+    def writer(self, name: str | None = None, size: int = 0) -> Writer:
+        """Begin a new file, which gets its name when it is renamed."""
         return Writer(self.directory, self._unfinished)
+
+    def commit(self, name: str, data: bytes) -> bool:
+        """Make a small file durably, unless there is one. Only for the directory's writer."""
+        with contextlib.suppress(FileNotFoundError), self.open(name) as there:
+            return there.read(0, there.size).tobytes() == data
+        writer = self.writer()
+        try:
+            writer.write(data)
+            writer.sync()
+            writer.rename(name)
+        finally:
+            writer.discard()
+        self.sync()
+        return True
+
+    def begin(self, work: Callable[[], _T]) -> Callable[[], _T]:
+        """Put the work off until its result is wanted: disks are read in order."""
+        return work
 
     def sync(self) -> None:
         """Make renames and deletions durable."""

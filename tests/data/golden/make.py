@@ -29,6 +29,7 @@ def main() -> None:
     arrays(top / "arrays", rng)
     single(top, rng)
     store(top / "store", rng)
+    objects(top / "objects", rng)
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -253,6 +254,30 @@ def store(folder: Path, rng: np.random.Generator) -> None:
             expect(folder / f"expected-{step}", flat)
         expect(folder / "expected-exact", manager.restore(keys="*", as_numpy=True))
     (folder / "lock").unlink()
+
+
+def objects(folder: Path, rng: np.random.Generator) -> None:
+    """What an object store holds: parts and commits, a line left behind, and a residual."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
+    import fake_objects
+    import pytest
+
+    folder.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        bucket = fake_objects.install(patch).bucket()
+        manager = ckptz.CheckpointManager("s3://bucket/run")
+        w = rng.normal(0, 0.02, 60).astype("f4")
+        for step in (0, 10, 20, 30):
+            manager.save(step, {"w": w, "half": w.astype("f2"), "lr": 0.1 / (step + 1)})
+            w = w + rng.standard_t(3, w.shape).astype("f4") * np.float32(1e-4)
+        manager.restore(10, rewind=True)
+        manager.save(25, {"w": w, "half": w.astype("f2"), "lr": 0.5})
+        for step in manager.all_steps():
+            flat = manager.restore(step, keys="*", as_numpy=True, residual=False)
+            expect(folder / f"expected-{step}", flat)
+        expect(folder / "expected-exact", manager.restore(keys="*", as_numpy=True))
+        for name, data in bucket.objects.items():
+            (folder / name.removeprefix("run/")).write_bytes(data)
 
 
 def expect(stem: Path, flat: dict[str, Any]) -> None:
