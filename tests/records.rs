@@ -32,6 +32,19 @@ fn the_papers_figure() {
 }
 
 #[test]
+fn a_payload_longer_than_its_record_is_damage() {
+    let encoder = Encoder::new(Spec::exact()).expect("a valid spec");
+    for (mut base, kind_is_same) in [(PAPER_BASE, false), (PAPER_TARGET, true)] {
+        let (mut reader, mut payload) = (base, Vec::new());
+        let header = encoder.encode(&PAPER_TARGET, &mut base, &mut payload).expect("same lengths");
+        assert_eq!(header.kind == Kind::Same, kind_is_same);
+        payload.push(0);
+        let found = Decoder::new(&header).expect("no siblings").decode(&payload, &mut reader);
+        assert!(matches!(found, Err(ckptz::Error::Format { .. })), "{found:?}");
+    }
+}
+
+#[test]
 fn the_papers_figure_with_means() {
     let mut spec = Spec::paper(3);
     spec.lossy.as_mut().expect("lossy").representative = Representative::Mean;

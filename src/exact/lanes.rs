@@ -312,3 +312,6 @@ fn append_escapes(start: usize, symbols: &[u8], positions: &mut Vec<u32>) {
     let escapes = symbols.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
     positions.extend(escapes.map(|(i, _)| (start + i) as u32));
 }
+
+#[cfg(test)]
+mod tests;
