@@ -19,12 +19,11 @@ pub struct Statistics<E: Element, D: Domain<E>> {
     /// Rising by [`Bucket::index`].
     pub buckets: Vec<(Bucket, BucketStatistics<E, D>)>,
     pub entries: u64,
-    pub exceptions: u64,
 }
 
 impl<E: Element, D: Domain<E>> Default for Statistics<E, D> {
     fn default() -> Self {
-        Statistics { buckets: Vec::new(), entries: 0, exceptions: 0 }
+        Statistics { buckets: Vec::new(), entries: 0 }
     }
 }
 
@@ -49,14 +48,12 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
     /// The statistics of one chunk.
     pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
         let mut slots: Vec<Option<BucketStatistics<E, D>>> = vec![None; D::BUCKETS];
-        let mut exceptions = 0;
         for (i, &t) in target.iter().enumerate() {
             let b = base.at(i);
             if t.bits() == b.bits() {
                 continue;
             }
             let Some(delta) = domain.delta(t, b).filter(|_| t.finite()) else {
-                exceptions += 1;
                 continue;
             };
             if let Some(bucket) = domain.bucket(delta) {
@@ -74,13 +71,12 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
             .enumerate()
             .filter_map(|(index, slot)| slot.map(|s| (Bucket::of_index(index), s.closed())))
             .collect();
-        Statistics { buckets, entries: target.len() as u64, exceptions }
+        Statistics { buckets, entries: target.len() as u64 }
     }
 
     /// Adds the statistics of the chunk that follows.
     pub fn append(&mut self, next: &Self) {
         self.entries += next.entries;
-        self.exceptions += next.exceptions;
         for (bucket, statistics) in &next.buckets {
             match self.buckets.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
                 Ok(at) => self.buckets[at].1.append(statistics),

@@ -67,7 +67,7 @@ fn tops_of_chunk<E: Element, D: Domain<E>>(target: &[E], base: &[E], most: usize
     };
     let mut buckets: Vec<_> = tops.iter().map(of_top).collect::<Option<_>>()?;
     buckets.sort_unstable_by_key(|(bucket, _)| bucket.index());
-    Some(Statistics { buckets, entries: target.len() as u64, exceptions: 0 })
+    Some(Statistics { buckets, entries: target.len() as u64 })
 }
 
 /// Counts of the symbols of the chunks that are written: those with a promoted entry.
