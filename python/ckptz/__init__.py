@@ -24,6 +24,7 @@ from .errors import (
     UnknownVersionError,
     UnsupportedTypeError,
 )
+from .keeping import Collected
 from .manager import CheckpointManager
 from .policy import Policy, Rule
 from .single import load_file, safe_open, save_file
@@ -39,6 +40,7 @@ __all__ = [
     "ChecksumError",
     "CkptzError",
     "CkptzWarning",
+    "Collected",
     "FormatError",
     "MismatchError",
     "MissingKeyError",

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from . import codec
 from .errors import ChecksumError, FormatError, UnknownVersionError
-from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
+from .metadata import Stored, pack_metadata, pack_snapshot, parse_metadata
+from .snapshot import Meta
 from .storage import Listed
 
 __all__ = [
+    "EXTRA",
+    "MERGED",
     "RESIDUAL",
     "RESIDUAL_SUFFIX",
     "SNAPSHOT",
@@ -24,8 +27,8 @@ __all__ = [
     "Entry",
     "FileReader",
     "FileWriter",
-    "Stored",
     "file_name",
+    "merged_name",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -33,8 +36,10 @@ Bytes = NDArray[np.uint8]
 MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
-REVISION = 0
-KNOWN_FEATURES = 0
+REVISION = 1
+# Features (format.md, section 14): several snapshots in a file, and a snapshot's field `extra`.
+MERGED, EXTRA = 1, 8
+KNOWN_FEATURES = MERGED | EXTRA
 
 SNAPSHOT, RESIDUAL = 1, 2
 SUFFIX = ".ckptz"
@@ -62,17 +67,6 @@ class _Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One snapshot (or residual) in a file."""
-
-    id: bytes
-    meta: Meta
-    headers: bytes
-    schema: bytes | None
-    """The schema blob, where this file holds it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A snapshot (or residual) in a file of the store. Light: one of each is kept in memory."""
 
@@ -83,20 +77,43 @@ class Entry:
     meta: Meta
     """What is known of it, but for the plain values."""
     payload_bytes: int
+    """Of its file."""
     holds_schema: bool
+    hidden: bool = False
+    """Whether its file has it only as a layer of others."""
+    missing: int = 0
+    """How many of its records have no chunks in its file."""
+    sharing: int = 1
+    """How many snapshots its file holds."""
 
     @classmethod
-    def of(cls, listed: Listed, file: FileReader) -> Entry:
-        """Return the entry of a file that has been read."""
-        stored = file.stored
-        meta = msgspec.structs.replace(stored.meta, values=None, changes=[])
-        has_schema = stored.schema is not None
-        return cls(listed, file.kind, stored.id, meta, file.payload_bytes, has_schema)
+    def all_of(cls, listed: Listed, file: FileReader) -> tuple[Entry, ...]:
+        """Return the entries of a file that has been read."""
+        return tuple(
+            cls(
+                listed,
+                file.kind,
+                stored.id,
+                msgspec.structs.replace(stored.meta, values=None, changes=[]),
+                file.payload_bytes,
+                stored.schema is not None,
+                stored.hidden,
+                len(stored.absent),
+                len(file.snapshots),
+            )
+            for stored in file.snapshots
+        )
+
+    @property
+    def key(self) -> tuple[Listed, bytes]:
+        """What tells it from copies of the same snapshot in other files."""
+        return self.listed, self.id
 
     def check(self, file: FileReader) -> Stored:
         """Return what its file holds. Raises `FormatError` if that is something else by now."""
-        if file.stored.id == self.id:
-            return file.stored
+        for stored in file.snapshots:
+            if stored.id == self.id:
+                return stored
         error = FormatError(f"{file.path}: the file has been replaced since the store was read")
         error.snapshot = self.id
         raise error
@@ -112,19 +129,26 @@ class Entry:
         return self.listed.size
 
 
+def merged_name(step: int, metadata: bytes) -> str:
+    """Return the name of a merged file whose last snapshot is of `step`."""
+    return f"{step:010d}-{codec.digest([metadata])[:8].hex()}.merged{SUFFIX}"
+
+
 def file_name(step: int, identity: bytes, residual: bool = False) -> str:
     """Return the name under which a snapshot is written."""
     return f"{step:010d}-{identity[:8].hex()}{RESIDUAL_SUFFIX if residual else SUFFIX}"
 
 
 class FileWriter:
-    """Writes one file with one snapshot: first all payload, then the rest."""
+    """Writes one file: first all payload, then the rest."""
 
-    def __init__(self, sink: _Sink, kind: int) -> None:
-        """Begin a file of this kind."""
+    def __init__(self, sink: _Sink, kind: int, features: int = 0) -> None:
+        """Begin a file of this kind that uses these features."""
         self._sink = sink
+        self._features = features
         self._crc = codec.Crc()
-        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, 0)
+        revision = 1 if features & EXTRA else 0
+        self._header = _HEADER.pack(MAGIC, VERSION, kind, revision, 0, features)
         self.payload_bytes = 0
         sink.write(self._header)
 
@@ -135,12 +159,11 @@ class FileWriter:
         self.payload_bytes += data.size
 
     def finish(self, meta: bytes, headers: bytes, schema: bytes | None) -> int:
+        """Write metadata and footer of one snapshot; return the file's size."""
+        return self.finish_with(pack_metadata([pack_snapshot(meta, headers, schema)]))
+
+    def finish_with(self, metadata: bytes) -> int:
         """Write metadata and footer; return the file's size."""
-        parts = [pack_varint(1), pack_varint(int(schema is not None))]
-        parts += [pack_blob(meta), pack_blob(headers)]
-        if schema is not None:
-            parts.append(pack_blob(schema))
-        metadata = b"".join(parts)
         if len(metadata) > _LARGEST_METADATA:
             raise FormatError(f"{len(metadata)} bytes of metadata are more than the format allows")
         start = struct.pack("<QI4s", self._crc.value, len(metadata), END_MAGIC)
@@ -176,7 +199,10 @@ class FileReader:
         if unknown:
             raise self._error(8, unknown, UnknownVersionError)
         try:
-            self.stored = _parse_metadata(memoryview(metadata))
+            shared = bool(self.features & MERGED) and self.kind == SNAPSHOT
+            self.snapshots = parse_metadata(memoryview(metadata), shared=shared)
+            if any(s.meta.extra for s in self.snapshots) and not self.features & EXTRA:
+                raise FormatError("meta: a field of a feature that the file does not name")
         except FormatError as error:
             raise self._error(at, str(error)) from error
         self.payload_bytes = at - PAYLOAD_AT
@@ -192,6 +218,7 @@ class FileReader:
         _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
             return f"format version {version}; this ckptz reads version {VERSION}"
+        self.features = int(features)
         if features & ~KNOWN_FEATURES or reserved or self.kind not in (SNAPSHOT, RESIDUAL):
             return (
                 f"features {features:#x} or kind {self.kind} that this ckptz does not know; "
@@ -236,20 +263,3 @@ class FileReader:
             crc.update(self.read(offset, min(piece, self.payload_bytes - offset)))
         if crc.value != self.payload_crc:
             raise self._error(PAYLOAD_AT, "the payload does not match its checksum", ChecksumError)
-
-
-def _parse_metadata(data: memoryview) -> Stored:
-    count, at = unpack_varint(data, 0)
-    if count != 1:
-        raise FormatError(f"metadata: {count} snapshots in a file that does not say so")
-    flags, at = unpack_varint(data, at)
-    if flags > 1:
-        raise FormatError(f"metadata: unknown flags {flags:#x}")
-    raw, at = unpack_blob(data, at)
-    headers, at = unpack_blob(data, at)
-    schema = None
-    if flags & 1:
-        schema, at = unpack_blob(data, at)
-    if at != len(data):
-        raise FormatError("metadata: bytes are left over")
-    return Stored(identify(raw, headers), Meta.decode(raw), headers, schema)

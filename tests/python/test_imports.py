@@ -24,15 +24,16 @@ RUST = ROOT / "src"
 # `__init__.py`, the public names.
 PYTHON_ORDER = """
     errors closing keypath dtypes messagepack schema torch leaves rebuild state policy codec
-    snapshot storage file store layers restore template reader flat encode stats verify view base
-    writer background signals staging saving single manager inputs outputs plots ckptz cli __main__
+    snapshot metadata storage file marks catalog store layers restore template reader flat encode
+    stats verify view base loss writer background signals staging saving retention merge keeping
+    single manager inputs outputs plots ckptz cli __main__
 """.split()  # noqa: SIM905
 
 # The same for the core. A plus joins modules that know each other: a predicted base is part of a
 # record's header, and kernels stand in for the loops of the modules that they are joined with.
 RUST_ORDER = """
-    error fenv bits wire bytes rounding float view delta+kernels checksum+simd quantize tops exact promote
-    huffman coding header+predict spec chunk plan record parallel python
+    error fenv bits wire bytes rounding float view delta+kernels checksum+simd quantize tops exact
+    promote huffman coding header+predict spec chunk plan record parallel python
 """.split()  # noqa: SIM905
 
 # What lib.rs hands on under names of its own.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__, codec
 from ..errors import CkptzWarning
-from . import info, ls, pack, unpack, verify
+from . import gc, info, ls, pack, unpack, verify
 from .arguments import Parser
 from .console import Console
 from .errors import EXPECTED, IN_OR_OUT, UsageError
@@ -44,7 +44,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"ckptz {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (pack, unpack, ls, info, verify):
+    for command in (pack, unpack, ls, info, verify, gc):
         command.add_to(commands)
     return parser
 
