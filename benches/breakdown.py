@@ -64,7 +64,7 @@ def _timed_class(watch: Stopwatch, part: str, kind: Any, *methods: str) -> Calla
 @contextmanager
 def watching() -> Iterator[Stopwatch]:
     """Time the calls from one layer of the package into the next."""
-    from ckptz import codec, manager, writer
+    from ckptz import codec, saving, writer
     from ckptz.storage import files, local
 
     watch = Stopwatch()
@@ -74,7 +74,7 @@ def watching() -> Iterator[Stopwatch]:
         ("Chain", "decode", ("windows", "decode")),
     ]
     calls = [
-        (manager, "flatten", "walk, schema"),
+        (saving, "flatten", "walk, schema"),
         (writer.SnapshotWriter, "_schema_of", "walk, schema"),
         (writer.SnapshotWriter, "_specs_of", "walk, schema"),
         (writer.Sources, "of", "base"),
