@@ -24,7 +24,7 @@ LINKS := $(addprefix --find-links ,$(wildcard $(SHARED)/wheels))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint test-rust test-python bench fuzz wheel-check venv clean distclean
+.PHONY: help demo test lint test-rust test-python bench fuzz faults faults-long wheel-check venv clean distclean
 
 help:
 	@echo "make demo         pack real snapshots, restore every step, draw ratio and error"
@@ -34,6 +34,7 @@ help:
 	@echo "make test-python  Python tests alone"
 	@echo "make bench        speed of the core; sizes and errors on $(TRACES); peers side by side"
 	@echo "make fuzz         any bytes into every reader of the core, $(FUZZ_SECONDS) s each (nightly, cargo-fuzz)"
+	@echo "make faults       kills and failing system calls, some minutes of them; make faults-long: hours"
 	@echo "make wheel-check  build a wheel and run the demo from it, in an environment of its own"
 	@echo "make clean        delete what was built; make distclean: the environments too"
 
@@ -75,6 +76,13 @@ fuzz:
 	for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 \
 			-verbosity=0 -print_final_stats=1 || exit 1; done
+
+# Needs strace, and leave to attach it.
+faults: $(VENV)/.test-installed
+	$(PY) tests/faults/campaign.py --seconds 420
+
+faults-long: $(VENV)/.test-installed
+	$(PY) tests/faults/campaign.py --seconds 20000
 
 wheel-check: $(PY)
 	rm -rf build

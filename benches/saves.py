@@ -137,7 +137,8 @@ def opened(manager: ckptz.CheckpointManager, step: int) -> Iterator[tuple[Conten
         node = chain.schema.tensors[0]
         made = whole(0, node, codec.empty_bytes(nbytes_of(node)))
         (window,) = chain._plan.chain.windows([(0, made.start, made.stop)], 1 << 40)
-        stored = [chain._readers[layer].read(at, length) for layer, at, length in window.segments]
+        readers = chain._files.readers
+        stored = [readers[file].read(at, length) for file, at, length in window.segments]
         outputs = [(0, made.start, made.stop, made.out)]
 
         def decode(check_each: bool) -> None:

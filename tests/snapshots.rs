@@ -200,7 +200,7 @@ fn restore(
         let stored: Vec<&[u8]> = window
             .segments()
             .iter()
-            .map(|s| &saved[s.layer].payload[s.offset as usize..s.offset as usize + s.length])
+            .map(|s| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length])
             .collect();
         let mut places: Vec<Output<'_>> = outputs
             .iter_mut()

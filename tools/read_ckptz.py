@@ -911,8 +911,21 @@ def read_meta(data):
     need(all(map(is_uint, places + ranges)) and not (len(meta.changes) | len(ranges)) & 1, "meta: pairs expected")
     need(all(a < b for a, b in zip(places, places[1:])), "meta: changes do not rise")
     need(all(a <= b if i % 2 == 0 else a + 1 < b for i, (a, b) in enumerate(zip(ranges, ranges[1:]))), "meta: ranges")
-    need(not (places and meta.values is not None) and meta.extra == [], "meta: a field that must be empty")
+    need(not (places and meta.values is not None), "meta: a field that must be empty")
+    check_extra(meta.extra)
     return meta
+
+
+def check_extra(extra):
+    """The field `extra`: lossy restores, ages of records, metrics; all for information."""
+    need(isinstance(extra, list) and len(extra) <= 3 and (not extra or extra[-1] not in (0, [])), "meta: extra")
+    restores, ages, metrics = extra + [0, [], []][len(extra) :]
+    need(is_uint(restores) and isinstance(ages, list) and isinstance(metrics, list), "meta: extra")
+    need(all(map(is_uint, ages)) and all(ages[1::2]) and not (len(ages) | len(metrics)) & 1, "meta: extra: ages")
+    need(all(a < b for a, b in zip(ages[::2], ages[2::2])), "meta: extra: records do not rise")
+    names, numbers = metrics[::2], metrics[1::2]
+    need(all(isinstance(name, str) for name in names) and len(set(names)) == len(names), "meta: extra: metrics")
+    need(all(isinstance(number, float) for number in numbers), "meta: extra: metrics")
 
 
 class File:
@@ -936,7 +949,7 @@ class File:
             )
             self.kind, self.features = head[9], int.from_bytes(head[12:], "little")
             need(head[8] == 1, f"format version {head[8]} is unknown to this reader")
-            need(not self.features >> 3, f"features {self.features:#x} need a reader of revision {head[10]}")
+            need(not self.features >> 4, f"features {self.features:#x} need a reader of revision {head[10]}")
             need(1 <= self.kind <= (4 if self.features & 4 else 2) and head[11] == 0, "an unknown kind of file")
             self.read_entries(Cursor(meta))
 
@@ -954,6 +967,7 @@ class File:
             entry.schema = cur.blob() if flags & 1 else None
             need(entry.schema is None or digest(b"ckptz schema 1\0" + entry.schema) == meta.schema, "a wrong schema")
             entry.absent = set(cur.rising(cur.varint())) if flags & 4 else set()
+            need(not meta.extra or self.features & 8, "a field `extra` without its feature bit")
             need(self.kind != 2 or (meta.parent and meta.values is None), "a wrong residual")
             self.entries.append(entry)
         cur.end()
@@ -1075,6 +1089,7 @@ class Store:
     def __init__(self, directory):
         self.name, self.skipped, self.cache = directory, [], (None, None)
         self.snapshots, self.residuals, self.parts, self.schemas = {}, {}, {}, {}
+        self.dropped = set()  # ids, or the first halves of ids, that marks name
         single = not os.path.isdir(directory)
         for name in [""] if single else sorted(os.listdir(directory)):
             if single or (name.endswith(".ckptz") and not name.startswith(".tmp-")):
@@ -1085,9 +1100,20 @@ class Store:
                     self.skipped.append(str(error))
                 else:
                     self.add(file)
+            elif name.endswith(".hidden"):
+                self.add_mark(name)
         parents = {entry.meta.parent for entry in self.snapshots.values()}
         own = {k: e for k, e in self.snapshots.items() if k in parents or e.meta.parent or e.meta.policy or e.meta.part}
         self.snapshots = own or self.snapshots  # without files of their own that lie among them
+
+    def add_mark(self, name):
+        """Note which snapshot a mark drops; one that is damaged may tell by its name."""
+        with open(os.path.join(self.name, name), "rb") as stream:
+            found = re.fullmatch(b"([0-9a-f]{32})\n", stream.read(34)) or re.fullmatch(
+                rb"[0-9]{10,}-([0-9a-f]{16})\.hidden", os.fsencode(name)
+            )
+        if found:
+            self.dropped.add(bytes.fromhex(found[1].decode()))
 
     def add(self, file):
         """Note what a file holds, by id (residuals: by the id of what they correct)."""
@@ -1146,7 +1172,8 @@ class Store:
             away = any(a <= entry.meta.sequence <= b for a, b in zip(rewound[::2], rewound[1::2]))
             if ok:
                 good.add(entry.id)
-            if ok and not entry.hidden and not away:
+            away = away or entry.hidden or not self.dropped.isdisjoint((entry.id, entry.id[:8]))
+            if ok and not away:
                 line.append(entry)
         return line
 

@@ -46,7 +46,7 @@ fn restore(chain: &Chain, shapes: &[Shape], selections: &[Selection], payloads: 
         let stored: Vec<&[u8]> = window
             .segments()
             .iter()
-            .map(|segment| &payloads[segment.layer][segment.offset as usize..][..segment.length])
+            .map(|segment| &payloads[segment.file][segment.offset as usize..][..segment.length])
             .collect();
         let mut outputs: Vec<Output<'_>> = rooms
             .iter_mut()

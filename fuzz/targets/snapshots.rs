@@ -116,7 +116,7 @@ fn restore(shapes: &[Shape], saved: &[Saved]) -> Option<Vec<Aligned>> {
     let pool = Pool::new(1).expect("no thread is needed");
     for window in chain.windows(&selections, 1 << 12) {
         let segments = window.segments().iter();
-        let stored: Vec<&[u8]> = segments.map(|s| &saved[s.layer].payload[s.offset as usize..][..s.length]).collect();
+        let stored: Vec<&[u8]> = segments.map(|s| &saved[s.file].payload[s.offset as usize..][..s.length]).collect();
         let places = found.iter_mut().zip(&selections);
         let mut outputs: Vec<Output<'_>> =
             places.map(|(room, s)| Output { selection: s.clone(), bytes: room.get_mut() }).collect();

@@ -25,6 +25,7 @@ from .errors import (
     UnknownVersionError,
     UnsupportedTypeError,
 )
+from .keeping import Collected
 from .manager import CheckpointManager
 from .policy import Policy, Rule
 from .single import load_file, safe_open, save_file
@@ -40,6 +41,7 @@ __all__ = [
     "ChecksumError",
     "CkptzError",
     "CkptzWarning",
+    "Collected",
     "FormatError",
     "MismatchError",
     "MissingKeyError",

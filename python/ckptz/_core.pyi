@@ -54,7 +54,11 @@ class Window:
 
 class Chain:
     def __new__(
-        cls, shapes: list[tuple[int, int]], layers: list[tuple[bytes, list[int]]]
+        cls,
+        shapes: list[tuple[int, int]],
+        files: list[list[tuple[bytes, list[int], list[int]]]],
+        path: list[tuple[int, int]],
+        every_layer: bool,
     ) -> Chain: ...
     def payload_bytes(self) -> list[int]: ...
     def chunk_offset(self, layer: int, tensor: int, chunk: int) -> int | None: ...
@@ -67,6 +71,23 @@ class Chain:
         threads: int,
         check_each: bool,
     ) -> None: ...
+
+class Merge:
+    def __new__(
+        cls,
+        shapes: list[tuple[int, int]],
+        files: list[list[tuple[bytes, list[int], list[int]]]],
+        chosen: list[tuple[int, int]],
+        absent: list[list[int]],
+    ) -> Merge: ...
+    def pieces(self, first: int, count: int) -> list[tuple[int, int, int]]: ...
+
+def useless_records(
+    shapes: list[tuple[int, int]],
+    snapshots: list[tuple[bytes, list[int], list[int]]],
+    parents: list[int | None],
+    kept: list[bool],
+) -> list[list[int]]: ...
 
 class Description(TypedDict):
     kind: str

@@ -14,6 +14,7 @@ from .errors import FormatError, MissingSnapshotError, warn
 from .layers import identity, nbytes_of, whole
 from .restore import OpenChain
 from .schema import Schema, TensorNode
+from .snapshot import Extra
 from .storage import Listed, is_shortage
 from .store import Entry, Store
 
@@ -32,6 +33,16 @@ class Base:
     values: list[Any]
     files: list[Listed]
     """Of the snapshots in the chain."""
+
+    def ages_for(self, schema: Schema) -> list[int | None]:
+        """For how many saves each tensor of another schema has been left as it was.
+
+        None for what this base has not.
+        """
+        pairs = Extra.of(self.entry.meta).ages
+        ages = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        known = {identity(node): ages.get(t, 0) for t, node in enumerate(self.schema.tensors)}
+        return [known.get(identity(node)) for node in schema.tensors]
 
     def take(self, schema: Schema) -> list[Bytes | None]:
         """Let go of all arrays; return them in another schema's order, None for what it adds."""

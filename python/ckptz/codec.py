@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from . import _core
 from ._core import Chain as Chain
 from ._core import Crc as Crc
+from ._core import Merge as Merge
 from ._core import RecordError as RecordError
 from ._core import SnapshotEncoder as SnapshotEncoder
 from ._core import Spec as Spec
@@ -38,6 +39,10 @@ copy_changed = _core.copy_changed
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest
+useless_records = _core.useless_records
+
+# Record headers of a snapshot in a file, the tensor of each record, records that are not there.
+FileSnapshot = tuple[bytes, list[int], list[int]]
 
 _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
 _OPAQUE = 16

@@ -32,9 +32,9 @@ class Joined:
         }
 
 
-def join(files: Iterable[Entry | None]) -> Joined:
+def join(files: Iterable[Entry]) -> Joined:
     """Put the parts and commits among the files of a store together."""
-    found = [entry for entry in files if entry is not None]
+    found = list(files)
     commits = {e.share: e for e in found if e.kind == COMMIT and e.share is not None}
     named = {(share.digest, share.nonce): commit for share, commit in commits.items()}
     nonces = {share.nonce for share in commits}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,17 @@ def encode_tensors(
     bases: Sequence[Bytes | None],
     specs: Sequence[codec.Spec],
     *,
+    stale: Collection[int] = (),
     residual: bool = False,
     threads: int,
     progress: Callable[[int], None] | None = None,
 ) -> Encoded:
-    """Write the chunks of all tensors; bases become the reconstructions (residual: they stay)."""
+    """Write the chunks of all tensors; bases become the reconstructions (residual: they stay).
+
+    stale: numbers of tensors that are left as their bases are.
+    """
     headers, lossy, finite = [], False, True
-    for start, targets in _segments(arrays):
+    for start, targets in _segments(arrays, {number: bases[number] for number in stale}):
         part = slice(start, start + len(targets))
         elements = [shape_of(node)[0] for node in schema.tensors[part]]
         encoder = codec.SnapshotEncoder(
@@ -94,15 +98,19 @@ def _drain(
             progress(written)
 
 
-def _segments(arrays: Sequence[NDArray[Any]]) -> Iterator[tuple[int, list[Bytes]]]:
+def _segments(
+    arrays: Sequence[NDArray[Any]], stale: Mapping[int, Bytes | None] | None = None
+) -> Iterator[tuple[int, list[Bytes]]]:
     """Yield the arrays as bytes, in runs that need copies of `_COPY_BYTES` or one array at most."""
     start = copied = 0
     run: list[Bytes] = []
     for number, array in enumerate(arrays):
-        if not is_contiguous(array):
+        held = None if stale is None else stale.get(number)
+        if held is not None or not is_contiguous(array):
             if run and copied + array.nbytes > _COPY_BYTES:
                 yield start, run
                 start, run, copied = number, [], 0
             copied += array.nbytes
-        run.append(codec.as_bytes(contiguous(array)))
+        # The core may not be given one memory both to read and to write.
+        run.append(held.copy() if held is not None else codec.as_bytes(contiguous(array)))
     yield start, run

@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 
 from . import codec
 from .errors import ChecksumError, FormatError, UnknownVersionError
+from .metadata import Stored, pack_metadata, pack_snapshot, parse_metadata
 from .share import COMMIT, PART, Share, share_of
-from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
+from .snapshot import Meta
 from .storage import Listed
 
 __all__ = [
     "COMMIT",
+    "EXTRA",
+    "MERGED",
     "PART",
+    "PARTS",
     "RESIDUAL",
     "RESIDUAL_SUFFIX",
     "SNAPSHOT",
@@ -27,8 +31,8 @@ __all__ = [
     "Entry",
     "FileReader",
     "FileWriter",
-    "Stored",
     "file_name",
+    "merged_name",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -36,9 +40,11 @@ Bytes = NDArray[np.uint8]
 MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
-REVISION = 0
-PARTS = 4  # feature bit 2
-KNOWN_FEATURES = PARTS
+REVISION = 1
+# Features (format.md, section 14): several snapshots in a file, parts and commits, and a
+# snapshot's field `extra`.
+MERGED, PARTS, EXTRA = 1, 4, 8
+KNOWN_FEATURES = MERGED | PARTS | EXTRA
 
 SNAPSHOT, RESIDUAL = 1, 2
 _FEATURES = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}
@@ -67,17 +73,6 @@ class _Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One snapshot (or residual) in a file."""
-
-    id: bytes
-    meta: Meta
-    headers: bytes
-    schema: bytes | None
-    """The schema blob, where this file holds it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A snapshot (or residual) in a file of the store. Light: one of each is kept in memory."""
 
@@ -88,24 +83,48 @@ class Entry:
     meta: Meta
     """What is known of it, but for the plain values."""
     payload_bytes: int
+    """Of its file."""
     holds_schema: bool
     share: Share | None = None
     """Of a part or a commit: what belongs together."""
     commit: Listed | None = None
     """The file that makes a part a snapshot."""
+    hidden: bool = False
+    """Whether its file has it only as a layer of others."""
+    missing: int = 0
+    """How many of its records have no chunks in its file."""
+    sharing: int = 1
+    """How many snapshots its file holds."""
 
     @classmethod
-    def of(cls, listed: Listed, file: FileReader) -> Entry:
-        """Return the entry of a file that has been read."""
-        stored = file.stored
-        meta = msgspec.structs.replace(stored.meta, values=None, changes=[])
-        has_schema = stored.schema is not None
-        return cls(listed, file.kind, stored.id, meta, file.payload_bytes, has_schema, file.share)
+    def all_of(cls, listed: Listed, file: FileReader) -> tuple[Entry, ...]:
+        """Return the entries of a file that has been read."""
+        return tuple(
+            cls(
+                listed,
+                file.kind,
+                stored.id,
+                msgspec.structs.replace(stored.meta, values=None, changes=[]),
+                file.payload_bytes,
+                stored.schema is not None,
+                file.share,
+                hidden=stored.hidden,
+                missing=len(stored.absent),
+                sharing=len(file.snapshots),
+            )
+            for stored in file.snapshots
+        )
+
+    @property
+    def key(self) -> tuple[Listed, bytes]:
+        """What tells it from copies of the same snapshot in other files."""
+        return self.listed, self.id
 
     def check(self, file: FileReader) -> Stored:
         """Return what its file holds. Raises `FormatError` if that is something else by now."""
-        if file.stored.id == self.id:
-            return file.stored
+        for stored in file.snapshots:
+            if stored.id == self.id:
+                return stored
         error = FormatError(f"{file.path}: the file has been replaced since the store was read")
         error.snapshot = self.id
         raise error
@@ -116,14 +135,19 @@ class Entry:
         return self.listed.name
 
     @property
-    def names(self) -> list[str]:
-        """Names of its files, in the order in which they are deleted: the commit's first."""
-        return [listed.name for listed in (self.commit, self.listed) if listed is not None]
+    def files(self) -> list[Listed]:
+        """Its files, in the order in which they are deleted: the commit first."""
+        return [listed for listed in (self.commit, self.listed) if listed is not None]
 
     @property
     def size(self) -> int:
         """Bytes of its files."""
         return self.listed.size + (0 if self.commit is None else self.commit.size)
+
+
+def merged_name(step: int, metadata: bytes) -> str:
+    """Return the name of a merged file whose last snapshot is of `step`."""
+    return f"{step:010d}-{codec.digest([metadata])[:8].hex()}.merged{SUFFIX}"
 
 
 def file_name(step: int, identity: bytes, residual: bool = False) -> str:
@@ -132,13 +156,15 @@ def file_name(step: int, identity: bytes, residual: bool = False) -> str:
 
 
 class FileWriter:
-    """Writes one file with one snapshot: first all payload, then the rest."""
+    """Writes one file: first all payload, then the rest."""
 
-    def __init__(self, sink: _Sink, kind: int) -> None:
-        """Begin a file of this kind."""
+    def __init__(self, sink: _Sink, kind: int, features: int = 0) -> None:
+        """Begin a file of this kind that uses these features."""
         self._sink = sink
         self._crc = codec.Crc()
-        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, _FEATURES[kind])
+        features |= _FEATURES[kind]
+        revision = 1 if features & EXTRA else 0
+        self._header = _HEADER.pack(MAGIC, VERSION, kind, revision, 0, features)
         self.payload_bytes = 0
         sink.write(self._header)
 
@@ -149,12 +175,11 @@ class FileWriter:
         self.payload_bytes += data.size
 
     def finish(self, meta: bytes, headers: bytes, schema: bytes | None) -> int:
+        """Write metadata and footer of one snapshot; return the file's size."""
+        return self.finish_with(pack_metadata([pack_snapshot(meta, headers, schema)]))
+
+    def finish_with(self, metadata: bytes) -> int:
         """Write metadata and footer; return the file's size."""
-        parts = [pack_varint(1), pack_varint(int(schema is not None))]
-        parts += [pack_blob(meta), pack_blob(headers)]
-        if schema is not None:
-            parts.append(pack_blob(schema))
-        metadata = b"".join(parts)
         if len(metadata) > _LARGEST_METADATA:
             raise FormatError(f"{len(metadata)} bytes of metadata are more than the format allows")
         start = struct.pack("<QI4s", self._crc.value, len(metadata), END_MAGIC)
@@ -190,13 +215,20 @@ class FileReader:
         if unknown:
             raise self._error(8, unknown, UnknownVersionError)
         try:
-            self.stored = _parse_metadata(memoryview(metadata))
-            self.share = share_of(self.kind, self.stored.meta)
-            if self.kind == COMMIT and (self.stored.headers or at > PAYLOAD_AT):
-                raise FormatError("a commit that holds records")
+            self._parse(memoryview(metadata), at)
         except FormatError as error:
             raise self._error(at, str(error), type(error)) from error
         self.payload_bytes = at - PAYLOAD_AT
+
+    def _parse(self, metadata: memoryview, at: int) -> None:
+        shared = bool(self.features & MERGED) and self.kind == SNAPSHOT
+        self.snapshots = parse_metadata(metadata, shared=shared)
+        if any(s.meta.extra for s in self.snapshots) and not self.features & EXTRA:
+            raise FormatError("meta: a field of a feature that the file does not name")
+        shares = [share_of(self.kind, stored.meta) for stored in self.snapshots]
+        self.share = shares[0]
+        if self.kind == COMMIT and (self.snapshots[0].headers or at > PAYLOAD_AT):
+            raise FormatError("a commit that holds records")
 
     def _error(self, offset: int, what: str, kind: type[FormatError] = FormatError) -> FormatError:
         return kind(f"{self.path}: offset {offset}: {what}")
@@ -209,6 +241,7 @@ class FileReader:
         _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
             return f"format version {version}; this ckptz reads version {VERSION}"
+        self.features = int(features)
         if features & ~KNOWN_FEATURES or reserved or _FEATURES.get(self.kind) != features & PARTS:
             return (
                 f"features {features:#x} or kind {self.kind} that this ckptz does not know; "
@@ -253,20 +286,3 @@ class FileReader:
             crc.update(self.read(offset, min(piece, self.payload_bytes - offset)))
         if crc.value != self.payload_crc:
             raise self._error(PAYLOAD_AT, "the payload does not match its checksum", ChecksumError)
-
-
-def _parse_metadata(data: memoryview) -> Stored:
-    count, at = unpack_varint(data, 0)
-    if count != 1:
-        raise FormatError(f"metadata: {count} snapshots in a file that does not say so")
-    flags, at = unpack_varint(data, at)
-    if flags > 1:
-        raise FormatError(f"metadata: unknown flags {flags:#x}")
-    raw, at = unpack_blob(data, at)
-    headers, at = unpack_blob(data, at)
-    schema = None
-    if flags & 1:
-        schema, at = unpack_blob(data, at)
-    if at != len(data):
-        raise FormatError("metadata: bytes are left over")
-    return Stored(identify(raw, headers), Meta.decode(raw), headers, schema)

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ from numpy.typing import NDArray
 from . import codec
 from .errors import FormatError
 from .file import FileReader
+from .metadata import Stored
 from .schema import Schema, TensorNode
-from .storage import Storage
+from .storage import Listed, Storage
 from .store import Entry
 
 __all__ = [
+    "LayerFiles",
+    "Numbering",
+    "SchemaOf",
     "Selection",
     "identity",
     "nbytes_of",
     "new_array",
-    "number_tensors",
-    "open_layer",
     "shape_of",
     "whole",
 ]
@@ -75,43 +78,97 @@ def whole(tensor: int, node: TensorNode, out: Bytes) -> Selection:
     return Selection(tensor, 0, shape_of(node)[1], out)
 
 
-def number_tensors(
-    layers: Sequence[Entry], schema_of: Callable[[Entry], Schema]
-) -> tuple[list[TensorNode], list[list[int]]]:
-    """Give every tensor of every layer a number; those of the last one come first.
+class Numbering:
+    """Numbers for the tensors of several schemas: the same tensor has the same one."""
 
-    Returns the tensors by number, and for each layer the numbers of its records.
-    """
-    numbers: dict[Identity, int] = {}
-    nodes: list[TensorNode] = []
-    known: dict[bytes, list[int]] = {}
-    for layer in reversed(layers):
-        if layer.meta.schema not in known:
-            members = []
-            for node in schema_of(layer).tensors:
-                number = numbers.setdefault(identity(node), len(nodes))
-                if number == len(nodes):
-                    nodes.append(node)
-                members.append(number)
-            known[layer.meta.schema] = members
-    return nodes, [known[layer.meta.schema] for layer in layers]
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.nodes: list[TensorNode] = []
+        self._numbers: dict[Identity, int] = {}
+        self._known: dict[bytes, list[int]] = {}
+
+    def members(self, schema: Schema) -> list[int]:
+        """Return the numbers of a schema's tensors, new ones for those that are new."""
+        known = self._known.get(schema.raw)
+        if known is None:
+            known = self._known[schema.raw] = [self._number(node) for node in schema.tensors]
+        return known
+
+    def _number(self, node: TensorNode) -> int:
+        number = self._numbers.setdefault(identity(node), len(self.nodes))
+        if number == len(self.nodes):
+            self.nodes.append(node)
+        return number
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Return element types and counts by number, as the core takes them."""
+        return [shape_of(node) for node in self.nodes]
 
 
-def open_layer(
-    storage: Storage, layer: Entry, files: contextlib.ExitStack, *, briefly: bool
-) -> FileReader:
-    """Open the file of a layer. Raises `FormatError` if that is not there any more."""
-    try:
-        source = files.enter_context(storage.open(layer.name))
+# Of an entry.
+SchemaOf = Callable[[Entry], Schema]
+
+
+class LayerFiles:
+    """The files that hold some layers, each opened once."""
+
+    def __init__(self, storage: Storage, *, briefly: bool) -> None:
+        """Begin without any. briefly: files are open only while they are read."""
+        self.readers: list[FileReader] = []
+        self.path: list[tuple[int, int]] = []
+        """Of each layer: number of its file, and its place in that."""
+        self.stored: list[Stored] = []
+        self._storage = storage
+        self._briefly = briefly
+        self._stack = contextlib.ExitStack()
+        self._numbers: dict[Listed, int] = {}
+        self._entries: list[tuple[Entry, ...]] = []
+
+    def open(self, layers: Sequence[Entry]) -> None:
+        """Open the files of more layers. Raises `FormatError` if they are not there any more."""
+        new = {layer.listed: layer for layer in layers if layer.listed not in self._numbers}
+        begin = self._storage.begin
+        opening = {one: begin(partial(self._reader, layer)) for one, layer in new.items()}
+        for layer in layers:
+            try:
+                if layer.listed not in self._numbers:
+                    self._add(layer.listed, opening[layer.listed]())
+                number = self._numbers[layer.listed]
+                stored = layer.check(self.readers[number])
+            except FormatError as error:
+                error.snapshot = layer.id
+                raise
+            self.path.append((number, self.readers[number].snapshots.index(stored)))
+            self.stored.append(stored)
+
+    def _add(self, listed: Listed, reader: FileReader) -> None:
+        self._entries.append(Entry.all_of(listed, reader))
+        self._numbers[listed] = len(self.readers)
+        self.readers.append(reader)
+
+    def _reader(self, layer: Entry) -> FileReader:
+        source = self._stack.enter_context(self._storage.open(layer.name))
         reader = FileReader(source)
-        layer.check(reader)
-    except FormatError as error:
-        error.snapshot = layer.id
-        raise
-    if briefly:
-        source.close()
-        reader.source = _Briefly(storage, layer.name, source.path, source.size)
-    return reader
+        if self._briefly:
+            source.close()
+            reader.source = _Briefly(self._storage, layer.name, source.path, source.size)
+        return reader
+
+    def headers(
+        self, numbering: Numbering, schema_of: SchemaOf, files: int
+    ) -> list[list[codec.FileSnapshot]]:
+        """Return all that the core has to know of the snapshots in the first so many files."""
+        return [
+            [
+                (stored.headers, numbering.members(schema_of(entry)), list(stored.absent))
+                for stored, entry in zip(reader.snapshots, entries, strict=True)
+            ]
+            for reader, entries in zip(self.readers[:files], self._entries, strict=False)
+        ]
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stack.close()
 
 
 @dataclass(frozen=True, slots=True)

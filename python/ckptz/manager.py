@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 from . import codec
-from .background import SaveFuture, check_process
+from .background import SaveFuture
 from .errors import FormatError, MissingKeyError, OtherProcessError, warn
 from .flat import Keys, read_as
+from .keeping import Keeper, KeepsSteps
+from .loss import check_budget, check_metrics, warn_of_loss
 from .policy import Policy, Rule
 from .reader import SnapshotReader
+from .retention import Retention
 from .saving import Saver
 from .signals import Drain
-from .snapshot import LARGEST_STEP
 from .stats import SnapshotStats, snapshot_stats
 from .storage import open_storage
 from .store import Entry, Store
@@ -30,7 +31,7 @@ __all__ = ["CheckpointManager"]
 Progress = Callable[[int], None]
 
 
-class CheckpointManager:
+class CheckpointManager(KeepsSteps):
     """Saves a training run's states into a store, and brings any of them back.
 
     A context manager. One may be used from many threads: one save at a time, restores beside it.
@@ -43,6 +44,12 @@ class CheckpointManager:
         *,
         exact: Literal["latest", "none"] = "latest",
         full_every: int = 50,
+        max_to_keep: int | None = None,
+        keep_period: int | None = None,
+        keep_every_seconds: float | None = None,
+        best_fn: Callable[[Mapping[str, float]], float] | None = None,
+        max_files: int | None = None,
+        loss_budget: int = 3,
         threads: int | None = None,
         readonly: bool = False,
     ) -> None:
@@ -50,15 +57,23 @@ class CheckpointManager:
 
         policy: None goes on with the store's own ("lossy" for a new one). exact: "latest" keeps
         the newest snapshot bit for bit, "none" saves what that costs. full_every: a full snapshot
-        every so many saves, 0: only where a delta cannot be. threads: None takes
-        `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the most to training beside
-        asynchronous saves. readonly: takes no lock and writes nothing.
-        Raises `PolicyError` and `ValueError` for what cannot be, `OSError` from the disk.
+        every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay,
+        the newest and (with best_fn, a function of `metrics`) the best, beside those that are
+        multiples of keep_period, one every keep_every_seconds, and pinned ones. max_files: how
+        many files a restore reads at most, 3 or more: deltas are merged to hold that. loss_budget:
+        `restore` warns of a line that has been through more lossy restores since its last full
+        snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the
+        most to training beside asynchronous saves. readonly: takes no lock and writes nothing.
+        Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError` for max_files in an
+        object store, `OSError` from the disk.
         """
         if exact not in ("latest", "none"):
             raise ValueError(f"exact={exact!r} is not 'latest' or 'none'")
         if type(full_every) is not int or full_every < 0:
             raise ValueError(f"full_every={full_every!r} is not an integer from 0 up")
+        check_budget(loss_budget)
+        self._loss_budget = loss_budget
+        rules = Retention(max_to_keep, keep_period, keep_every_seconds, best_fn)
         self._store = Store(open_storage(path))
         self._process = os.getpid()
         self._threads = codec.default_threads(threads)
@@ -70,6 +85,8 @@ class CheckpointManager:
         found = self._stored_policy() if policy is None else Policy.of(policy)
         self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every)
         self._saver = Saver(self._store, self._reader, self._writer, self._threads)
+        self._keeper = Keeper(self._store, self._writer, rules, max_files)
+        self._saver.after = self._keeper.after_save
         self._drains: list[Drain] = []
 
     def _stored_policy(self) -> Policy:
@@ -97,6 +114,7 @@ class CheckpointManager:
         blocking: bool = True,
         on_busy: Literal["wait", "skip"] = "wait",
         overwrite: bool = False,
+        metrics: Mapping[str, float] | None = None,
         progress: Progress | None = None,
     ) -> SaveFuture:
         """Save a state as the snapshot of `step`; durable when this returns.
@@ -107,8 +125,9 @@ class CheckpointManager:
         that is raised by the future's `wait`, or else by the next `save`, `wait` or `close`.
         on_busy: one save is under way at most; the next waits for it, or with "skip" does nothing
         and says so (`SaveFuture.skipped`). overwrite: save a step that is there already as a new
-        generation; later steps leave the line. progress: called with numbers of bytes written, by
-        the thread that saves. Raises `StepExistsError`, `StepOrderError`, `StoreLockedError`,
+        generation; later steps leave the line. metrics: numbers by name that are recorded with
+        it, for `best_fn`. progress: called with numbers of bytes written, by the thread that
+        saves. Raises `StepExistsError`, `StepOrderError`, `StoreLockedError`,
         `StateChangedError` (where a change was noticed), `UnsupportedTypeError` (naming the key
         path), or `OSError`; nothing is lost then.
         """
@@ -117,12 +136,16 @@ class CheckpointManager:
             raise ValueError(f"on_busy={on_busy!r} is not 'wait' or 'skip'")
         if self._readonly:
             raise ValueError("this manager is read-only")
+        number = self._check_step(step)
+        measured = check_metrics(metrics)
+        self._keeper.rules.score(measured)  # the user's own mistakes, before anything is saved
         return self._saver.save(
-            self._check_step(step),
+            number,
             state,
             blocking=blocking,
             skip=on_busy == "skip",
             overwrite=overwrite,
+            metrics=measured,
             progress=progress,
         )
 
@@ -143,23 +166,6 @@ class CheckpointManager:
         """
         self._check_process()
         self._drains.append(Drain(self._saver.background, signum, deadline))
-
-    def _check_process(self) -> None:
-        check_process(self._process, repr(self.path))
-
-    @staticmethod
-    def _check_step(step: Any) -> int:
-        try:
-            number = -1 if isinstance(step, bool) else int(operator.index(step))
-        except TypeError:
-            number = -1
-        if not 0 <= number <= LARGEST_STEP:
-            raise ValueError(f"step={step!r} is not an integer from 0 to 2^63 - 1")
-        return number
-
-    def _wanted(self, step: int | None) -> int | None:
-        self._check_process()
-        return None if step is None else self._check_step(step)
 
     def restore(
         self,
@@ -191,15 +197,17 @@ class CheckpointManager:
             raise ValueError("rewind=True is for going on saving; this manager is read-only")
         read = read_as(keys, like, cast, as_numpy, types, progress)
 
-        def use(entry: Entry, look_again: bool) -> Any:
+        def use(entry: Entry, look_again: bool) -> tuple[Any, bool]:
             with self._reader.open(entry, look_again, residual) as chain:
-                return read(chain)
+                return read(chain), chain.exact
 
-        entry, state = self._reader.use(self._wanted(step), self._writer.tip, use)
+        entry, (state, exact) = self._reader.use(self._wanted(step), self._writer.tip, use)
         if keys is not None and not state:
             raise MissingKeyError(f"{self.path}: no key path matches {keys!r}")
+        warn_of_loss(entry, exact, self._loss_budget)
         if rewind:
             self._saver.rewind(entry)
+        self._writer.resumed(entry, exact, rewind)
         return state
 
     def open(
@@ -214,15 +222,6 @@ class CheckpointManager:
             return Snapshot(self._reader.open(entry, look_again, residual), as_numpy)
 
         return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
-
-    def all_steps(self) -> list[int]:
-        """Return the steps that can be restored, in numeric order."""
-        self._check_process()
-        return list(self._store.steps(self._writer.tip))
-
-    def latest_step(self) -> int | None:
-        """Return the highest step that can be restored, None if there is none."""
-        return max(self.all_steps(), default=None)
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""

@@ -58,6 +58,11 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """How symbols are written: the cheapest way, or a Huffman code alone as in the paper."""
     bits: int | None = None
     """Mode "paper" only: 2^bits - 1 buckets are kept, 1 to 4 (None: 3)."""
+    every: int = 1
+    """Saved in every so many snapshots alone, and in full ones; in others it is left as it was.
+
+    The newest snapshot's residual has it nevertheless.
+    """
 
     def __post_init__(self) -> None:
         """Raise `PolicyError` for a value out of range."""
@@ -75,6 +80,8 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         _check_range("levels", self.levels, 1, 7)
         _check_range("refinement", self.refinement, 0, 23)
         _check_range("bits", self.bits, 1, 4)
+        if type(self.every) is not int or self.every < 1:
+            raise PolicyError(f"every={self.every!r} is not an integer from 1 up")
         if (self.mode == "paper") < (self.bits is not None):
             raise PolicyError(f"bits={self.bits} is for mode='paper'; use levels")
         if self.levels is not None and self.mode in ("paper", "exact"):

@@ -15,7 +15,7 @@ from types import TracebackType
 import msgspec
 
 from .errors import NetworkError, StoreLockedError
-from .file import SNAPSHOT, FileWriter, file_name
+from .file import EXTRA, SNAPSHOT, FileWriter, file_name
 from .share import COMMIT, PART, Share, commit_name, part_name
 from .snapshot import Meta
 from .storage import Bytes, Sink
@@ -110,7 +110,8 @@ class _SharedAttempt(Attempt):
             self._publish(sink, name)
         # A commit of this number may have been deleted again since.
         store.refresh(alone=True)
-        if store.last_sequence >= sequence:
+        parent = self.meta.parent
+        if store.last_sequence >= sequence or (parent and parent not in store.entries):
             raise _refused(store)
         data = self._commit_file(identity, names[0][1], meta)
         store.written = None
@@ -141,7 +142,7 @@ class _SharedAttempt(Attempt):
             Meta.decode(meta), values=None, changes=[], part=share.of_commit()
         )
         pieces = _Pieces()
-        FileWriter(pieces, COMMIT).finish(own.encode(), b"", None)
+        FileWriter(pieces, COMMIT, EXTRA if own.extra else 0).finish(own.encode(), b"", None)
         return b"".join(pieces)
 
 
@@ -170,6 +171,6 @@ def _refused(store: Store) -> StoreLockedError:
     store.written = None
     store.storage.unlock()
     return StoreLockedError(
-        f"{store.storage}: another writer has committed a snapshot meanwhile, and this one was "
-        "not saved; nothing is lost, but only one may write"
+        f"{store.storage}: another writer has committed or deleted a snapshot meanwhile, and "
+        "this one was not saved; nothing is lost, but only one may write"
     )

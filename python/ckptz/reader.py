@@ -41,8 +41,9 @@ class SnapshotReader:
         Of what fails on the way damage is remembered, and if something better is found warned of.
         """
         failed: list[Exception] = []
-        tried: set[Listed] = set()
+        tried: set[tuple[Listed, bytes]] = set()
         lost: dict[bytes, Exception] = {}
+        gone: dict[int, Entry] = {}
         while (entry := self._candidate(step, tip, tried, bool(failed))) is not None:
             try:
                 found = use(entry, entry.id not in lost)
@@ -52,23 +53,39 @@ class SnapshotReader:
                 failed.append(error)
                 # What is damaged may be another one's file of which there is a copy.
                 if not self._store.mark_damaged(entry, error):
-                    tried.add(entry.listed)
+                    tried.add(entry.key)
             except ResidualGoneError as error:
                 lost[entry.id] = error
             except OSError as error:
                 if is_shortage(error):
                     raise
+                if self._has_moved(entry, error):
+                    continue
                 failed.append(error)
-                tried.add(entry.listed)
+                tried.add(entry.key)
+                if isinstance(error, FileNotFoundError):
+                    gone[id(error)] = entry
             else:
-                self._tell(entry, failed, lost)
+                # A writer deletes what newer steps have taken the place of.
+                told = [
+                    error
+                    for error in failed
+                    if id(error) not in gone or gone[id(error)].meta.sequence > entry.meta.sequence
+                ]
+                self._tell(entry, told, lost)
                 return entry, found
             # Files may have come or gone since the store was read.
             self._store.refresh()
+        if step is not None and failed and isinstance(failed[0], FileNotFoundError):
+            self._store.at(step, tip)  # raises, unless it has come back meanwhile
         raise failed[0] if failed else self._nothing()
 
     def _candidate(
-        self, step: int | None, tip: Entry | None, tried: Collection[Listed], again: bool
+        self,
+        step: int | None,
+        tip: Entry | None,
+        tried: Collection[tuple[Listed, bytes]],
+        again: bool,
     ) -> Entry | None:
         entries: Sequence[Entry]
         if step is None:
@@ -77,7 +94,18 @@ class SnapshotReader:
             entries = self._store.steps(tip).get(step, [])
         else:
             entries = self._store.at(step, tip)
-        return next((entry for entry in entries if entry.listed not in tried), None)
+        return next((entry for entry in entries if entry.key not in tried), None)
+
+    def _has_moved(self, entry: Entry, error: OSError) -> bool:
+        """Whether a file is gone because a writer has put what it held into another one."""
+        if not isinstance(error, FileNotFoundError):
+            return False
+        self._store.refresh()
+        found = self._store.entries.get(entry.id)
+        if found is None or not self._store.can_restore(found):
+            return False
+        gone = str(error.filename)
+        return all(str(self._store.storage / one.name) != gone for one in self._store.chain(found))
 
     def _nothing(self) -> MissingSnapshotError:
         problems = list(self._store.problems.values())

@@ -16,10 +16,10 @@ from . import codec
 from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
-from .file import PAYLOAD_AT, FileReader
-from .layers import MOST_FILES, Selection, new_array, number_tensors, open_layer, shape_of, whole
-from .schema import Schema, decode_values
-from .snapshot import resolve_values
+from .file import PAYLOAD_AT
+from .layers import MOST_FILES, LayerFiles, Numbering, SchemaOf, Selection, new_array, whole
+from .schema import decode_values
+from .snapshot import Extra, resolve_values
 from .storage import Storage, is_shortage
 from .store import Entry, Store
 
@@ -54,7 +54,7 @@ class OpenChain(Closing):
         self,
         storage: Storage,
         chain: Sequence[Entry],
-        schema_of: Callable[[Entry], Schema],
+        schema_of: SchemaOf,
         *,
         residual: Entry | None = None,
         threads: int = 1,
@@ -72,13 +72,15 @@ class OpenChain(Closing):
         self.residual: Entry | None = None
         self._storage = storage
         self._threads = threads
-        self._files = contextlib.ExitStack()
         self.layers = list(chain)
-        self._nodes, self._members = number_tensors(chain, schema_of)
+        self._schema_of = schema_of
+        self._numbering = Numbering()
+        # Those of the wanted snapshot come first: they are what selections name.
+        self._members = self._numbering.members(self.schema)
+        self._files = LayerFiles(storage, briefly=len(chain) > MOST_FILES)
         self._closed = False
         try:
-            opening = [storage.begin(partial(self._reader, layer)) for layer in chain]
-            self._readers = [opened() for opened in opening]
+            self._files.open(chain)
             self.values = self._resolved()
             self._plan = self._open_residual(residual, strict, look_again)
         except BaseException:
@@ -90,7 +92,7 @@ class OpenChain(Closing):
             return self._planned(None)
         try:
             try:
-                self._readers.append(self._reader(residual))
+                self._files.open([residual])
             except FileNotFoundError as error:
                 if look_again:
                     raise ResidualGoneError(*error.args, error.filename) from error
@@ -129,7 +131,7 @@ class OpenChain(Closing):
         )
 
     def _resolved(self) -> list[Any]:
-        metas = [reader.stored.meta for reader in self._readers]
+        metas = [stored.meta for stored in self._files.stored]
         try:
             return resolve_values(metas, self.schema.value_count)
         except FormatError as error:
@@ -147,27 +149,23 @@ class OpenChain(Closing):
         error.snapshot = layer.id
         return error
 
-    def _planned(self, residual: Entry | None) -> _Plan:
+    def _planned(self, residual: Entry | None, *, every_layer: bool = False) -> _Plan:
         """Read the record headers of all layers, with or without a residual."""
-        layers, members = self.layers, self._members
-        if residual is not None:
-            layers, members = [*layers, residual], [*members, members[-1]]
-        headers = [reader.stored.headers for reader in self._readers[: len(layers)]]
+        layers = self.layers if residual is None else [*self.layers, residual]
+        path = self._files.path[: len(layers)]
+        count = 1 + max(file for file, _ in path)
         with self._named(layers, None):
-            shapes = [shape_of(node) for node in self._nodes]
-            chain = codec.Chain(shapes, list(zip(headers, members, strict=True)))
-        for layer, length in zip(layers, chain.payload_bytes(), strict=True):
-            if layer.payload_bytes != length:
-                raise self._about(
-                    layer,
-                    f"offset {PAYLOAD_AT}: the payload has {layer.payload_bytes} bytes, "
-                    f"its records {length}",
-                )
+            files = self._files.headers(self._numbering, self._schema_of, count)
+            if residual is not None:
+                files[-1] = [(files[-1][0][0], self._members, [])]
+            chain = codec.Chain(self._numbering.shapes(), files, path, every_layer)
+        for number, length in enumerate(chain.payload_bytes()):
+            found = self._files.readers[number].payload_bytes
+            if found != length:
+                layer = layers[[file for file, _ in path].index(number)]
+                what = f"the payload has {found} bytes, its records {length}"
+                raise self._about(layer, f"offset {PAYLOAD_AT}: {what}")
         return _Plan(layers, chain)
-
-    def _reader(self, layer: Entry) -> FileReader:
-        briefly = len(self.layers) > MOST_FILES
-        return open_layer(self._storage, layer, self._files, briefly=briefly)
 
     def _leave_residual(self, error: Exception) -> None:
         warn(
@@ -184,7 +182,7 @@ class OpenChain(Closing):
             message, checksum, layer, tensor, chunk, offset = error.args
             where = message
             if tensor is not None:
-                where = f"tensor {self._nodes[tensor].path}: {where}"
+                where = f"tensor {self._numbering.nodes[tensor].path}: {where}"
             if not (chain is None or chunk is None or layer is None or tensor is None):
                 start = chain.chunk_offset(layer, tensor, chunk) or 0
                 where = f"offset {PAYLOAD_AT + start + (offset or 0)}: {where}"
@@ -251,10 +249,10 @@ class OpenChain(Closing):
         self, windows: Sequence[codec.Window]
     ) -> Iterator[tuple[codec.Window, list[codec.Bytes]]]:
         """Yield windows with the bytes that they need, of which those of the next are under way."""
-        begin, readers = self._storage.begin, self._readers
+        begin, readers = self._storage.begin, self._files.readers
         waiting: deque[tuple[codec.Window, list[Callable[[], codec.Bytes]]]] = deque()
         for window in windows:
-            reads = [begin(partial(readers[layer].read, at, n)) for layer, at, n in window.segments]
+            reads = [begin(partial(readers[file].read, at, n)) for file, at, n in window.segments]
             waiting.append((window, reads))
             if len(waiting) > AHEAD:
                 ready, reads = waiting.popleft()
@@ -262,11 +260,25 @@ class OpenChain(Closing):
         for ready, reads in waiting:
             yield ready, [read() for read in reads]
 
+    @property
+    def exact(self) -> bool:
+        """Whether what is read is what was saved, bit for bit."""
+        if self.residual is not None:
+            return True
+        stored = self._files.stored[len(self.layers) - 1]
+        if Extra.of(stored.meta).ages:
+            return False
+        # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
+        shapes = self._numbering.shapes()[: len(self.schema.tensors)]
+        return not any(record["lossy"] for record in codec.describe(stored.headers, shapes))
+
     def check(self, progress: Callable[[int], None] | None = None) -> None:
         """Decode every record of every layer against its content sums. Raises `FormatError`."""
         nowhere = np.empty(0, np.uint8)
-        everything = [whole(t, node, nowhere) for t, node in enumerate(self._nodes)]
-        self._read(self._plan, everything, progress, check_each=True)
+        plan = self._planned(self.residual, every_layer=True)
+        nodes = self._numbering.nodes
+        everything = [whole(t, node, nowhere) for t, node in enumerate(nodes)]
+        self._read(plan, everything, progress, check_each=True)
 
     def arrays(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 
 from .background import Background, SaveFuture
-from .errors import CkptzError, StepExistsError, StepOrderError
+from .errors import CkptzError, MissingSnapshotError, StepExistsError, StepOrderError
 from .publish import check_alone
 from .reader import SnapshotReader
 from .staging import Staging
@@ -39,6 +40,8 @@ class Saver:
         # Held by whoever saves or is about to, but not by the thread in the background: that has
         # the writer to itself because all others wait for its end first.
         self._saving = threading.RLock()
+        self.after: Callable[[Entry, Entry | None, FlatState], None] | None = None
+        """Done after a save, with its entry, the one that it goes on from, and the state."""
         self._newest: int | None = None
         """Step that the line ends with, as long as that is surely known."""
 
@@ -50,6 +53,7 @@ class Saver:
         blocking: bool,
         skip: bool,
         overwrite: bool,
+        metrics: Mapping[str, float],
         progress: Progress | None,
     ) -> SaveFuture:
         """Save a state, or stage it and have it saved. skip: not while another is under way."""
@@ -66,16 +70,21 @@ class Saver:
                 self.background.report()
                 flat = flatten(state)
                 if blocking:
-                    self._write(step, flat, overwrite, progress)
+                    self._write(step, flat, overwrite, metrics, progress)
                     return SaveFuture(step, durable=True)
-                return self._begin(step, flat, overwrite, progress)
+                return self._begin(step, flat, overwrite, metrics, progress)
             finally:
                 if self.closed:
                     self.background.join()
                     self._let_go()
 
     def _begin(
-        self, step: int, flat: FlatState, overwrite: bool, progress: Progress | None
+        self,
+        step: int,
+        flat: FlatState,
+        overwrite: bool,
+        metrics: Mapping[str, float],
+        progress: Progress | None,
     ) -> SaveFuture:
         """Stage a state and have it saved."""
         if self._newest is None or step <= self._newest:
@@ -83,27 +92,39 @@ class Saver:
             self._begin_writing()
             self._predecessor(step, overwrite)
         staged = self._staging.stage(flat)
-        work = functools.partial(self._finish, step, staged, overwrite, progress)
+        work = functools.partial(self._finish, step, staged, overwrite, metrics, progress)
         return self.background.submit(SaveFuture(step), work)
 
     def _finish(
-        self, step: int, flat: FlatState, overwrite: bool, progress: Progress | None
+        self,
+        step: int,
+        flat: FlatState,
+        overwrite: bool,
+        metrics: Mapping[str, float],
+        progress: Progress | None,
     ) -> None:
         """Save what is staged, on the thread in the background."""
         try:
-            self._write(step, flat, overwrite, progress)
+            self._write(step, flat, overwrite, metrics, progress)
         finally:
             if self.closed:
                 self._let_go()
 
     def _write(
-        self, step: int, flat: FlatState, overwrite: bool, progress: Progress | None
+        self,
+        step: int,
+        flat: FlatState,
+        overwrite: bool,
+        metrics: Mapping[str, float],
+        progress: Progress | None,
     ) -> None:
         self._newest = None
         self._begin_writing()
         after = self._predecessor(step, overwrite)
-        self._writer.write(step, flat, after, self._threads, progress)
+        entry = self._writer.write(step, flat, after, self._threads, progress, metrics)
         self._newest = step
+        if self.after is not None:
+            self.after(entry, after, flat)
 
     def _check_reentry(self, frame: FrameType) -> None:
         if self._saves_above(frame):
@@ -159,6 +180,20 @@ class Saver:
             self.background.join()
             self._newest = None
             self._writer.rewind(entry)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Be the store's writer, with the store as it is now, for something else than a save."""
+        self._check_reentry(sys._getframe())
+        with self._saving:
+            if self.closed:
+                raise ValueError("this manager is closed")
+            self.background.join()
+            if not self._store.storage.exists():
+                raise MissingSnapshotError(f"{self._store.storage}: there is no store")
+            self._newest = None
+            self._begin_writing()
+            yield
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for what is under way. Raises `TimeoutError`, or the error of the last save."""

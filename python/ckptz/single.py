@@ -90,8 +90,9 @@ def _open(path: str | os.PathLike[str], threads: int | None) -> OpenChain:
     storage = LocalStorage(place.parent)
     with storage.open(place.name) as source:
         file = FileReader(source)
-    stored = file.stored
-    if file.kind != SNAPSHOT or not stored.meta.full or stored.schema is None:
+    stored = file.snapshots[0]
+    alone = len(file.snapshots) == 1 and not stored.absent
+    if file.kind != SNAPSHOT or not (alone and stored.meta.full) or stored.schema is None:
         raise FormatError(
             f"{path}: needs other files of its store; open the store with CheckpointManager"
         )
@@ -102,5 +103,5 @@ def _open(path: str | os.PathLike[str], threads: int | None) -> OpenChain:
         schema = Schema.parse(blob)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-    entry = Entry.of(Listed(place.name, file.size, 0, 0), file)
+    entry = Entry.all_of(Listed(place.name, file.size, 0, 0), file)[0]
     return OpenChain(storage, [entry], lambda _: schema, threads=codec.default_threads(threads))

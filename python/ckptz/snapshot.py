@@ -11,7 +11,15 @@ import msgspec
 from . import codec
 from .errors import FormatError
 
-__all__ = ["Meta", "identify", "pack_blob", "resolve_values", "schema_digest", "unpack_blob"]
+__all__ = [
+    "Extra",
+    "Meta",
+    "identify",
+    "pack_blob",
+    "resolve_values",
+    "schema_digest",
+    "unpack_blob",
+]
 
 LARGEST_STEP = 2**63 - 1
 LARGEST_SEQUENCE = 2**64 - 1
@@ -34,6 +42,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     marks: int = 0
     part: list[Any] | None = None
     extra: list[Any] = []
+    """What `Extra` packs."""
 
     @property
     def full(self) -> bool:
@@ -67,7 +76,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         numbers = (self.sequence, self.created, self.marks)
         if min(numbers) < 0 or not 0 <= self.step <= LARGEST_STEP or self.marks > 1:
             raise FormatError("meta: a number out of range")
-        if self.extra or (self.values is not None and self.changes) or len(self.changes) % 2:
+        Extra.of(self)
+        if (self.values is not None and self.changes) or len(self.changes) % 2:
             raise FormatError("meta: fields that do not go together")
         last = -1
         for first, end in self.rewound:
@@ -79,6 +89,57 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 _REQUIRED = (0, 0, None, b"", 0)
 _BLANK = msgspec.structs.astuple(Meta(*_REQUIRED))
 _DECODER = msgspec.msgpack.Decoder(Meta)
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The field `extra`: what few snapshots have to tell (format.md, section 3)."""
+
+    lossy_restores: int = 0
+    """Restores on the line, since its last full snapshot, that gave not what had been saved."""
+    ages: list[int] = []
+    """Number of a record, how many saves it has been left as it was, and so on in pairs."""
+    metrics: list[str | float] = []
+    """Names and numbers in pairs: what the user measured."""
+
+    @classmethod
+    def of(cls, meta: Meta) -> Extra:
+        """Return what a snapshot has. Raises `FormatError`."""
+        if not meta.extra:
+            return _NO_EXTRA
+        try:
+            extra = msgspec.convert(meta.extra, cls)
+        except msgspec.ValidationError as error:
+            raise FormatError(f"meta: extra: {error}") from error
+        extra._check()
+        if _ENCODER.encode(extra.pack()) != _ENCODER.encode(meta.extra):
+            raise FormatError("meta: extra: not in its shortest form")
+        return extra
+
+    def pack(self) -> list[Any]:
+        """Return the field, without trailing defaults."""
+        fields: list[Any] = [self.lossy_restores, self.ages, self.metrics]
+        while fields and not fields[-1]:
+            fields.pop()
+        return fields
+
+    def measured(self) -> dict[str, float]:
+        """Return the metrics."""
+        pairs = zip(self.metrics[::2], self.metrics[1::2], strict=True)
+        return {str(name): float(number) for name, number in pairs}
+
+    def _check(self) -> None:
+        records, ages = self.ages[::2], self.ages[1::2]
+        names, numbers = self.metrics[::2], self.metrics[1::2]
+        good = len(records) == len(ages) and len(names) == len(numbers)
+        good = good and records == sorted(set(records)) and min(records, default=0) >= 0
+        good = good and min(ages, default=1) > 0 and self.lossy_restores >= 0
+        good = good and len(set(names)) == len(names)
+        good = good and all(isinstance(name, str) for name in names)
+        if not good or not all(isinstance(number, float) for number in numbers):
+            raise FormatError("meta: extra: fields that cannot be")
+
+
+_NO_EXTRA = Extra()
 
 
 def identify(meta: bytes, headers: bytes) -> bytes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from . import codec
 from .errors import FormatError
 from .layers import nbytes_of, shape_of
+from .metadata import Stored
+from .snapshot import Extra
 from .store import Entry, Store
 
 __all__ = ["SnapshotStats", "TensorStats", "snapshot_stats"]
@@ -36,6 +38,8 @@ class TensorStats:
     """Of `bytes`: representatives and code tables."""
     link: str | None
     """Key path of the tensor that this one is a link to."""
+    age: int
+    """Saves for which it has been left as it was (`Rule(every=..)`)."""
 
     @property
     def ratio(self) -> float:
@@ -62,11 +66,16 @@ class SnapshotStats:
     raw_bytes: int
     """Of all tensors."""
     bytes: int
-    """Of its file."""
+    """Of its file, or its share of one that holds several."""
     residual_bytes: int
     """Of its residual, 0 without one."""
     error: float
     """The largest error of its tensors, before the residual."""
+    lossy_restores: int
+    """Restores on its line, since its last full snapshot, that gave not what had been saved."""
+    metrics: dict[str, float]
+    """As given to `save`."""
+    pinned: bool
     restore_files: int
     """Files that a restore reads."""
     restore_bytes: int
@@ -82,11 +91,19 @@ class SnapshotStats:
 def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
     """Return the statistics of a snapshot. Raises `FormatError`, `MissingSnapshotError`."""
     chain = store.chain(entry)
-    tensors = _tensor_stats(store, entry, chain)
+    stored = store.stored(entry)
+    tensors = _tensor_stats(store, entry, stored, chain)
+    size = entry.size
+    if entry.sharing > 1:
+        here = [t for number, t in enumerate(tensors.values()) if number not in stored.absent]
+        size = sum(t.bytes - t.header_bytes for t in here) + stored.size
     residual = store.residuals.get(entry.id)
     # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
-    exact = residual is not None or not any(t.lossy for t in tensors.values())
-    read = [*chain, residual] if residual is not None else chain
+    exact = residual is not None or not any(t.lossy or t.age for t in tensors.values())
+    read = {layer.listed for layer in chain}
+    if residual is not None:
+        read.add(residual.listed)
+    extra = Extra.of(stored.meta)
     return SnapshotStats(
         step=entry.meta.step,
         id=entry.id.hex(),
@@ -96,24 +113,31 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
         exact=exact,
         finite=not entry.meta.marks & 1,
         raw_bytes=sum(t.raw_bytes for t in tensors.values()),
-        bytes=entry.size,
+        bytes=size,
         residual_bytes=0 if residual is None else residual.size,
         error=max((t.error for t in tensors.values()), default=0.0),
+        lossy_restores=extra.lossy_restores,
+        metrics=extra.measured(),
+        pinned=entry.id in store.pinned,
         restore_files=len(read),
-        restore_bytes=sum(layer.size for layer in read),
+        restore_bytes=sum(listed.size for listed in read),
         tensors=tensors,
     )
 
 
-def _tensor_stats(store: Store, entry: Entry, chain: list[Entry]) -> dict[str, TensorStats]:
+def _tensor_stats(
+    store: Store, entry: Entry, stored: Stored, chain: list[Entry]
+) -> dict[str, TensorStats]:
     nodes = store.schema(entry, chain).tensors
     try:
         shapes = [shape_of(node) for node in nodes]
-        described = codec.describe(store.stored(entry).headers, shapes)
+        described = codec.describe(stored.headers, shapes)
     except codec.RecordError as error:
         raise FormatError(f"{store.storage / entry.name}: {error.args[0]}") from None
     tensors: dict[str, TensorStats] = {}
-    for node, record in zip(nodes, described, strict=True):
+    extra = Extra.of(stored.meta)
+    ages = dict(zip(extra.ages[::2], extra.ages[1::2], strict=True))
+    for number, (node, record) in enumerate(zip(nodes, described, strict=True)):
         source = record["source"]
         tensors[node.path] = TensorStats(
             dtype=node.dtype,
@@ -128,5 +152,6 @@ def _tensor_stats(store: Store, entry: Entry, chain: list[Entry]) -> dict[str, T
             header_bytes=record["header_bytes"],
             table_bytes=record["table_bytes"],
             link=None if source is None else nodes[source].path,
+            age=ages.get(number, 0),
         )
     return tensors

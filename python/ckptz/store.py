@@ -6,17 +6,19 @@ Everything is read from the files' contents; names are hints (format.md, section
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 
-from .commits import Joined, join, may_be_newest, own
-from .errors import FormatError, MissingSnapshotError, UnknownVersionError, some, warn
-from .file import RESIDUAL, SUFFIX, Entry, FileReader, Stored, file_name
+from .catalog import Catalog
+from .commits import may_be_newest, own
+from .errors import FormatError, MissingSnapshotError, some, warn
+from .file import RESIDUAL, SUFFIX, Entry, FileReader, file_name
+from .marks import HIDDEN, PIN
+from .metadata import Stored
 from .policy import Policy
 from .schema import Schema
-from .share import COMMIT, sequence_of
+from .share import sequence_of
 from .snapshot import schema_digest
-from .storage import Listed, Storage, is_shortage
+from .storage import Listed, Storage
 
 __all__ = ["SUFFIX", "Entry", "Store", "file_name"]
 
@@ -30,19 +32,23 @@ class Store:
     def __init__(self, storage: Storage) -> None:
         """Name the storage; `refresh` reads it."""
         self.storage = storage
-        # These dicts are never changed, only replaced: other threads may be looking at them.
+        # These are never changed, only replaced: other threads may be looking at them.
+        self.catalog = Catalog()
         self.entries: dict[bytes, Entry] = {}
         self.residuals: dict[bytes, Entry] = {}
-        self.problems: dict[str, str] = {}
-        self._files: dict[Listed, Entry | None] = {}
-        self._unreadable: set[Listed] = set()
         self._links: set[str] = set()
-        self._damaged: dict[Listed, str] = {}
+        self.pinned: frozenset[bytes] = frozenset()
+        self.hidden: frozenset[bytes] = frozenset()
+        self._damaged: dict[tuple[Listed, bytes], str] = {}
         self._schemas: dict[bytes, Schema] = {}
-        self.joined = Joined()
         # Sequence number of what was last committed through this object, where that is known.
         self.written: int | None = None
         self._refreshing = threading.RLock()
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong with files that are no use, by name."""
+        return self.catalog.problems
 
     def refresh(self, *, alone: bool = False) -> None:
         """Read what has been added, and forget what is gone. Warns of files that are no use.
@@ -52,13 +58,17 @@ class Store:
         """
         with self._refreshing:
             before = self.problems
-            listed = self._listed()
+            listed = Catalog.listed(self.storage)
             for _ in range(_TRIES):
-                self._read(listed)
+                self.catalog = Catalog.read(self.storage, listed, self.catalog)
+                self._damaged = {
+                    key: text for key, text in self._damaged.items() if key[0] in self.catalog.files
+                }
+                self._index()
                 # A listing is not of one moment: it may lack a residual that has been deleted, and
                 # the newer snapshot that came before. A second one that is equal has both.
-                settled = alone and not self.joined.dangling
-                again = listed if settled else self._listed()
+                settled = alone and not self.catalog.joined.dangling
+                again = listed if settled else Catalog.listed(self.storage)
                 if again == listed:
                     break
                 listed = again
@@ -73,72 +83,29 @@ class Store:
         for text in found:
             warn(f"skipped: {text}")
 
-    def _listed(self) -> list[Listed]:
-        return [one for one in self.storage.names() if one.name.endswith(SUFFIX)]
-
-    def _read(self, listed: list[Listed]) -> None:
-        problems: dict[str, str] = {}
-        files: dict[Listed, Entry | None] = {}
-        begin = self.storage.begin
-        new = (one for one in listed if one not in self._files)
-        for load in [begin(partial(self._load, one, files, problems)) for one in new]:
-            load()
-        for one in listed:
-            if one in self._files and (files.setdefault(one, self._files[one])) is None:
-                problems[one.name] = self.problems[one.name]
-        self._files = {one: files[one] for one in listed if one in files}
-        self.joined = join(self._files.values())
-        self.problems = problems | self.joined.problems(self.storage)
-        bad = (one for one in listed if one.name in problems)
-        self._unreadable = {one for one in bad if may_be_newest(one.name)}
-        self._damaged = {one: text for one, text in self._damaged.items() if one in files}
-        self._index()
-
-    def _load(
-        self, listed: Listed, files: dict[Listed, Entry | None], problems: dict[str, str]
-    ) -> None:
-        try:
-            with self.storage.open(listed.name) as source:
-                file = FileReader(source)
-            files[listed] = Entry.of(listed, file)
-        except FileNotFoundError:
-            return
-        except UnknownVersionError:
-            raise
-        except FormatError as error:
-            files[listed] = None
-            problems[listed.name] = str(error)
-        except OSError as error:
-            # Not remembered as the file's content is: the next refresh tries again.
-            if is_shortage(error):
-                raise
-            problems[listed.name] = str(error)
-
     def _index(self) -> None:
-        """Find snapshots and residuals by id; of copies, one that is not known to be damaged."""
+        """Find snapshots and residuals by id; of copies, the best one (format.md, section 10)."""
         snapshots: dict[bytes, Entry] = {}
         residuals: dict[bytes, Entry] = {}
-        for entry in self.joined.entries:
+        for entry in self.catalog.entries():
             ids, name = (snapshots, entry.id)
             if entry.kind == RESIDUAL:
                 ids, name = (residuals, entry.meta.parent or b"")
             known = ids.get(name)
-            if known is None or known.listed in self._damaged:
+            if known is None or self._worth(entry) <= self._worth(known):
                 ids[name] = entry
-        self.entries, self.residuals = own(snapshots), residuals
+        snapshots = own(snapshots)
+        self.pinned = self._marked(snapshots, PIN)
+        hidden = {entry.id for entry in snapshots.values() if entry.hidden}
+        self.hidden = self._marked(snapshots, HIDDEN) | hidden
+        self.entries, self.residuals = snapshots, residuals
 
-    def is_damaged(self, entry: Entry) -> bool:
-        """Whether a file is known to be damaged."""
-        return entry.listed in self._damaged
+    def _marked(self, ids: Iterable[bytes], kind: str) -> frozenset[bytes]:
+        named = {mark.id for mark in self.catalog.marks.values() if mark.kind == kind}
+        return frozenset(i for i in ids if i in named or i[: len(i) // 2] in named)
 
-    @property
-    def files(self) -> list[Entry]:
-        """All files that can be read, residuals, copies and commits included.
-
-        Not parts that are no snapshots.
-        """
-        commits = [entry for entry in self._files.values() if entry and entry.kind == COMMIT]
-        return [*self.joined.entries, *commits]
+    def _worth(self, entry: Entry) -> tuple[bool, bool, int]:
+        return entry.key in self._damaged, entry.hidden, entry.missing
 
     def mark_damaged(self, entry: Entry, error: Exception | None = None) -> bool:
         """Remember that an entry, or the ancestor that the error names, cannot be restored.
@@ -147,26 +114,31 @@ class Store:
         """
         culprit = self.entries.get(getattr(error, "snapshot", None) or b"", entry)
         with self._refreshing:
-            if culprit.listed in self._damaged:
+            if culprit.key in self._damaged:
                 return False
-            self._damaged = {**self._damaged, culprit.listed: str(error or "")}
+            self._damaged = {**self._damaged, culprit.key: str(error or "")}
             self._index()
         return True
 
-    def residual_names(self, kept: bytes) -> list[str]:
-        """Return the names of residuals of all snapshots but one and later ones, copies included.
+    def is_damaged(self, entry: Entry) -> bool:
+        """Whether an entry is known to be damaged."""
+        return entry.key in self._damaged
+
+    def residual_names(self, kept: Collection[bytes]) -> list[str]:
+        """Return the names of residuals of all but some and later snapshots, copies included.
 
         A damaged one does not say whose it is, but where the name tells it is believed.
         """
+        last = self.last_sequence
         found = [
             entry.name
-            for entry in self.joined.entries
+            for entry in self.catalog.entries()
             if entry.kind == RESIDUAL
-            and entry.meta.parent != kept
+            and entry.meta.parent not in kept
             # Another writer may have begun with the next snapshot.
-            and entry.meta.sequence <= self.last_sequence
+            and entry.meta.sequence <= last
         ]
-        owners = [entry for entry in self.entries.values() if entry.id != kept]
+        owners = [entry for entry in self.entries.values() if entry.id not in kept]
         if self.problems:
             names = {file_name(entry.meta.step, entry.id, residual=True) for entry in owners}
             found += names.intersection(self.problems)
@@ -176,8 +148,8 @@ class Store:
         """Return what is known to be wrong with files of a step, as text to go on with."""
         found = [
             text
-            for listed, text in self._damaged.items()
-            if text and (entry := self._files.get(listed)) and entry.meta.step == step
+            for (_, one), text in self._damaged.items()
+            if text and (entry := self.entries.get(one)) and entry.meta.step == step
         ]
         prefix = f"{step:010d}-"
         found += [text for name, text in self.problems.items() if name.startswith(prefix)]
@@ -191,9 +163,10 @@ class Store:
         """
         entries = self.entries.values()
         newest = max((entry.listed.changed for entry in entries), default=0)
-        hidden = sum(listed.changed >= newest for listed in self._unreadable)
+        unreadable = self.catalog.unreadable
+        hidden = sum(may_be_newest(one.name) and one.changed >= newest for one in unreadable)
         # Of a commit the name is enough, and what makes writers collide.
-        named = [sequence_of(listed.name) for listed in self._files]
+        named = [sequence_of(one.name) for one in (*self.catalog.files, *unreadable)]
         return max((*named, *(entry.meta.sequence for entry in entries)), default=-1) + hidden
 
     def newest(self) -> Entry | None:
@@ -226,13 +199,24 @@ class Store:
             yield found
             found = entries.get(found.meta.parent or b"")
 
+    def closure(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return snapshots and their ancestors, as far as they are there."""
+        found: set[bytes] = set()
+        todo = list(ids)
+        while todo:
+            entry = self.entries.get(todo.pop())
+            if entry is not None and entry.id not in found:
+                found.add(entry.id)
+                todo.append(entry.meta.parent or b"")
+        return found
+
     def can_restore(self, entry: Entry) -> bool:
         """Whether all that a snapshot needs is there and not known to be damaged."""
         chain = list(self._ancestors(entry))
-        return chain[-1].meta.full and not any(layer.listed in self._damaged for layer in chain)
+        return chain[-1].meta.full and not any(layer.key in self._damaged for layer in chain)
 
     def restorable(self, tip: Entry | None = None) -> Iterator[Entry]:
-        """Yield what can be restored on the line of `tip`, newest first."""
+        """Yield the steps that can be restored on the line of `tip`, newest first."""
         good: dict[bytes, bool] = {}
         line = self.line(tip)
         for entry in reversed(line):
@@ -240,8 +224,8 @@ class Store:
             known = True if parent is None else good.get(parent)
             if known is None:
                 known = self.can_restore(entry)
-            good[entry.id] = known and entry.listed not in self._damaged
-        return (entry for entry in line if good[entry.id])
+            good[entry.id] = known and entry.key not in self._damaged
+        return (entry for entry in line if good[entry.id] and entry.id not in self.hidden)
 
     def steps(self, tip: Entry | None = None) -> dict[int, list[Entry]]:
         """Return the restorable steps in numeric order, each with its generations, best first."""
@@ -282,7 +266,7 @@ class Store:
         known = self._schemas.get(name)
         if known is not None:
             return known
-        for holder in (entry, *chain, *self.entries.values()):
+        for holder in (entry, *chain, *self.catalog.entries()):
             if holder.holds_schema and holder.meta.schema == name:
                 self._schemas[name] = self._parse(holder, self.stored(holder).schema or b"")
                 return self._schemas[name]

@@ -58,7 +58,8 @@ def copy_store(source: Storage, destination: Storage, progress: Progress | None 
         destination.remove_unfinished()
         new.refresh()
         _check_same_run(old, new)
-        done.there = len(_wanted(old)) - len(_missing(old, new, done))
+        _copy_marks(old, new, done)
+        done.there += len(_wanted(old)) - len(_missing(old, new, done))
         for _ in range(_ROUNDS):
             missing = _missing(old, new, done)
             if not missing:
@@ -85,9 +86,14 @@ def _check_same_run(old: Store, new: Store) -> None:
 
 def _wanted(store: Store) -> list[Entry]:
     """Return the files of a store, but for residuals that a writer could not delete."""
+    old = _old_residuals(store)
+    return [entry for entry in store.catalog.by_file().values() if entry.name not in old]
+
+
+def _old_residuals(store: Store) -> set[str]:
+    """Return the names of residuals that are of no use, unless there is no snapshot yet."""
     newest = store.newest()
-    old = set() if newest is None else set(store.residual_names(newest.id))
-    return [entry for entry in store.files if entry.name not in old]
+    return set() if newest is None else set(store.residual_names({newest.id, *store.pinned}))
 
 
 def _missing(old: Store, new: Store, done: Transfer) -> list[Entry]:
@@ -105,6 +111,19 @@ def _missing(old: Store, new: Store, done: Transfer) -> list[Entry]:
                 "to have it copied again"
             )
     return sorted(found, key=lambda e: (e.kind not in (PART, RESIDUAL), e.meta.sequence))
+
+
+def _copy_marks(old: Store, new: Store, done: Transfer) -> None:
+    """Copy marks, before what they are of: a dropped step is then never seen."""
+    there = {one.name for one in new.storage.names()}
+    for listed in old.catalog.marks:
+        if listed.name in there:
+            done.there += 1
+            continue
+        with contextlib.suppress(FileNotFoundError), old.storage.open(listed.name) as file:
+            new.storage.commit(listed.name, file.read(0, file.size).tobytes())
+            done.files += 1
+            done.bytes += listed.size
 
 
 def _copy_all(
@@ -203,7 +222,7 @@ def _copy_commit(entry: Entry, source: Storage, destination: Storage) -> None:
 def _finish(old: Store, new: Store, done: Transfer) -> None:
     """Delete residuals of all but the newest snapshot; see that all steps can be restored."""
     newest = new.newest()
-    for name in [] if newest is None else new.residual_names(newest.id):
+    for name in _old_residuals(new):
         with contextlib.suppress(OSError):
             new.storage.remove(name)
     lost = set(old.steps()) - set(new.steps())

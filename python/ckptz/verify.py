@@ -54,7 +54,9 @@ def verify_store(
     check = _Check(store, threads, progress)
     check.payloads()
     # Others may refresh the store meanwhile: what is new then is not looked at.
-    entries = sorted(store.entries.values(), key=lambda e: e.meta.sequence)
+    # What is no step is checked as a layer of steps; it may lack what none of them needs.
+    shown = (entry for entry in store.entries.values() if entry.id not in store.hidden)
+    entries = sorted(shown, key=lambda e: e.meta.sequence)
     for entry in reversed(entries):
         check.chain_to(entry)
     for entry in entries:
@@ -84,7 +86,9 @@ class _Check:
 
     def payloads(self) -> None:
         """Read the payload of every file, copies included."""
-        for entry in sorted(self.store.files, key=lambda e: e.name):
+        held = self.store.catalog.entries()
+        by_file = self.store.catalog.by_file()
+        for entry in sorted(by_file.values(), key=lambda e: e.name):
             try:
                 with self.store.storage.open(entry.name) as source:
                     FileReader(source).check_payload()
@@ -97,13 +101,13 @@ class _Check:
                 self._note(entry, error)
             if self.progress is not None:
                 self.progress(entry.payload_bytes)
-        good = {_content(entry) for entry in self.store.files if entry.listed not in self.bad}
-        for entry in self.store.files:
+        good = {_content(entry) for entry in held if entry.listed not in self.bad}
+        for entry in held:
             if entry.listed in self.bad and _content(entry) in good:
                 self.store.mark_damaged(entry)  # its copy stands in for it
 
     def _note(self, entry: Entry, error: Exception) -> None:
-        step = None if entry.kind == RESIDUAL else entry.meta.step
+        step = None if entry.kind == RESIDUAL or entry.sharing > 1 else entry.meta.step
         self.damaged[entry.name] = Problem(entry.name, str(error), step)
 
     def chain_to(self, wanted: Entry) -> None:
@@ -128,6 +132,8 @@ class _Check:
             return None
         broken = (place for place, layer in enumerate(chain) if layer.id in self.broken)
         end = next(broken, len(chain))
+        while end and chain[end - 1].id in self.store.hidden:
+            end -= 1
         return chain[end - 1] if end else None
 
     def _now(self, entry: Entry) -> Entry:
@@ -154,12 +160,14 @@ class _Check:
         """Return a line for each snapshot that only others' damage hides."""
         found = []
         for entry in entries:
-            if entry.id in self.good or entry.name in self.damaged:
+            if entry.id in self.good:
+                continue
+            if entry.name in self.damaged and entry.sharing == 1:
                 continue
             place = self.store.storage / entry.name
             try:
                 chain = self.store.chain(entry)
-                name = next(self.broken[e.id] for e in chain if e.id in self.broken)
+                name = next((self.broken[e.id] for e in chain if e.id in self.broken), entry.name)
                 text = f"{place}: needs {name}, which is damaged"
             except MissingSnapshotError as error:
                 self.store.mark_damaged(entry, error)
@@ -193,9 +201,10 @@ class _Check:
         ]
 
 
-def _content(entry: Entry) -> tuple[int, bytes | None]:
+def _content(entry: Entry) -> tuple[bool, bytes | None]:
     """Return what a file and its copies have in common."""
-    return entry.kind, entry.meta.parent if entry.kind == RESIDUAL else entry.id
+    residual = entry.kind == RESIDUAL
+    return residual, entry.meta.parent if residual else entry.id
 
 
 def _gone(entry: Entry, error: Exception) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -17,12 +17,13 @@ from . import codec
 from .base import Base, Sources, rebuild
 from .encode import Encoded, encode_tensors, sums_of
 from .errors import FormatError, NetworkError, StateChangedError, warn
-from .file import RESIDUAL, FileWriter
+from .file import EXTRA, RESIDUAL, FileWriter
+from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
 from .policy import Policy
 from .publish import Attempt, attempt
 from .schema import Schema
-from .snapshot import LARGEST_SEQUENCE, Meta, identify, pack_values, schema_digest
+from .snapshot import LARGEST_SEQUENCE, Extra, Meta, identify, pack_values, schema_digest
 from .state import FlatState
 from .storage import Sink
 from .store import Entry, Store
@@ -40,6 +41,8 @@ class _Job:
     holds_schema: bool
     specs: list[codec.Spec]
     own: bool
+    stale: dict[int, int]
+    """Tensors that are left as they were, with the age that they have then."""
 
 
 class SnapshotWriter:
@@ -57,15 +60,29 @@ class SnapshotWriter:
         self._schema: Schema | None = None
         self._specs: list[codec.Spec] | None = None
         self._warned: set[int] = set()
+        self._restored: tuple[bytes, bool] | None = None
+        self._has_saved = False
 
     def forget_base(self) -> None:
         """Have the base rebuilt from the store before the next delta."""
         self._base = None
 
+    def files_moved(self) -> None:
+        """Take note that this process has put snapshots into other files."""
+        if self._base is not None and self._base.entry.id in self.store.entries:
+            chain = self.store.chain(self.store.entries[self._base.entry.id])
+            self._base.files = [layer.listed for layer in chain]
+
     def rewind(self, entry: Entry) -> None:
         """Go on from an older snapshot."""
         self.tip = entry
         self._base = None
+
+    def resumed(self, entry: Entry, exact: bool, rewind: bool) -> None:
+        """Take note of a restore that training may go on from; rewind: it surely does."""
+        # One after saves of this object is a look back, unless it says otherwise.
+        if rewind or not self._has_saved:
+            self._restored = (entry.id, exact)
 
     def write(
         self,
@@ -74,11 +91,12 @@ class SnapshotWriter:
         after: Entry | None,
         threads: int,
         progress: Callable[[int], None] | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> Entry:
         """Write one snapshot durably and return its entry.
 
-        after: the snapshot that the line goes on from, None if it starts anew. Raises `OSError`
-        where the disk refuses; the store is then as it was.
+        after: the snapshot that the line goes on from, None if it starts anew. metrics: recorded
+        with it. Raises `OSError` where the disk refuses; the store is then as it was.
         """
         schema = self._schema_of(flat)
         specs = self._specs_of(schema)
@@ -87,12 +105,20 @@ class SnapshotWriter:
         base = None if old is None or 0 < self._full_every <= len(old.files) else old
         meta = self._meta(step, schema, values, base, previous)
         holds_schema = base is None or base.entry.meta.schema != meta.schema
+        stale = {} if base is None else stale_tensors(self.policy, base, schema)
+        restores = 0
+        if base is not None and previous is not None:
+            restores = Extra.of(previous.meta).lossy_restores
+            restores += self._restored == (previous.id, False)
+        extra = pack_extra(restores, stale, metrics or {})
+        meta = msgspec.structs.replace(meta, extra=extra)
         # From here to the end the base is neither the old nor the new one.
         self._base = None
         sources = Sources.of(flat.arrays, schema, old, base)
-        job = _Job(sources, schema, meta, holds_schema, specs, flat.own)
+        job = _Job(sources, schema, meta, holds_schema, specs, flat.own, stale)
         entry = self._commit(job, threads, progress)
-        self.tip = None
+        self.tip = self._restored = None
+        self._has_saved = True
         before = [] if base is None else base.files
         self._base = Base(entry, schema, sources.after, values, [*before, entry.listed])
         return entry
@@ -184,7 +210,7 @@ class SnapshotWriter:
             sums = sums_of(targets, threads) if checked else None
             encoded, meta = self._encode(job, files, threads, progress)
             found = identify(meta, encoded.headers)
-            if self._exact and encoded.lossy:
+            if self._exact and (encoded.lossy or job.stale):
                 self._encode_residual(job, found, files.residual(found), threads)
                 if sums is not None and sums != sums_of(targets, threads):
                     raise StateChangedError(
@@ -199,13 +225,14 @@ class SnapshotWriter:
         self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
     ) -> tuple[Encoded, bytes]:
         """Write a snapshot file; return its records and its meta."""
-        file = FileWriter(files.sink, files.kind)
+        file = FileWriter(files.sink, files.kind, EXTRA if job.meta.extra else 0)
         encoded = encode_tensors(
             file,
             job.schema,
             job.sources.targets,
             job.sources.bases,
             job.specs,
+            stale=job.stale,
             threads=threads,
             progress=progress,
         )
@@ -227,8 +254,8 @@ class SnapshotWriter:
 
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""
-        dead = [part.name for part in self.store.joined.dead]
-        old = self.store.residual_names(kept) + dead
+        dead = [part.name for part in self.store.catalog.joined.dead]
+        old = self.store.residual_names({kept, *self.store.pinned}) + dead
         # The snapshot is there: what cannot be deleted now is deleted after a later one.
         with contextlib.suppress(NetworkError):
             for name in old:

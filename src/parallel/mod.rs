@@ -11,5 +11,5 @@ pub use copy::copy_changed;
 pub use encode::{SnapshotEncoder, Summary, Tensor, TensorBase};
 pub use links::find_links;
 pub use pool::Pool;
-pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window};
+pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window, needed, pieces, place};
 pub use single::decode_record;

@@ -23,37 +23,58 @@ pub struct Window(parallel::Window);
 
 #[pymethods]
 impl Window {
-    /// What has to be read: (layer, offset in its payload, length).
+    /// What has to be read: (file, offset in its payload, length).
     #[getter]
     fn segments(&self) -> Vec<(usize, u64, usize)> {
-        self.0.segments().iter().map(|s| (s.layer, s.offset, s.length)).collect()
+        self.0.segments().iter().map(|s| (s.file, s.offset, s.length)).collect()
     }
 }
 
 /// A tensor, its first element wanted, the element after the last, and where they go.
 type Wanted<'py> = (usize, usize, usize, Bound<'py, Bytes>);
 
+/// A snapshot in a file: its record headers, the tensor of each record, and the records that are not in the file.
+type Snapshot = (Vec<u8>, Vec<usize>, Vec<u32>);
+
+/// Reads the record headers of files. Errors name a layer, a number of `path`, where the snapshot is one.
+fn parse_files(shapes: &[Shape], files: Vec<Vec<Snapshot>>, path: &[(usize, usize)]) -> PyResult<Vec<Vec<Layer>>> {
+    let parse = |file: usize, number: usize, (headers, tensors, absent): Snapshot| {
+        let layer = path.iter().position(|&at| at == (file, number)).or(path.iter().position(|at| at.0 == file));
+        let parsed = Layer::parse(&headers, tensors, shapes).and_then(|mut parsed| {
+            parsed.leave_out(&absent)?;
+            Ok(parsed)
+        });
+        parsed.map_err(|error| super::errors::exception(&error, layer, None))
+    };
+    let read = |(file, snapshots): (usize, Vec<Snapshot>)| {
+        snapshots.into_iter().enumerate().map(|(number, snapshot)| parse(file, number, snapshot)).collect()
+    };
+    files.into_iter().enumerate().map(read).collect()
+}
+
 #[pymethods]
 impl Chain {
-    /// `shapes`: element type and elements of every tensor; `layers`: record headers, and the tensor of each record.
+    /// `shapes`: element type and elements of every tensor; `files`: the snapshots that each holds; `path`: file and number of
+    /// each layer, oldest first; `every_layer`: needed is all that the layers hold.
     #[new]
-    fn new(py: Python<'_>, shapes: Vec<(u16, usize)>, layers: Vec<(Vec<u8>, Vec<usize>)>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        shapes: Vec<(u16, usize)>,
+        files: Vec<Vec<Snapshot>>,
+        path: Vec<(usize, usize)>,
+        every_layer: bool,
+    ) -> PyResult<Self> {
         let shapes = shapes_of(shapes)?;
-        let parse = |(number, (headers, tensors)): (usize, (Vec<u8>, Vec<usize>))| {
-            Layer::parse(&headers, tensors, &shapes)
-                .map_err(|error| super::errors::exception(&error, Some(number), None))
-        };
-        let layers =
-            py.detach(|| guarded(|| layers.into_iter().enumerate().map(parse).collect::<PyResult<Vec<_>>>()))?;
-        Ok(Chain(py.detach(|| guarded(|| parallel::Chain::new(shapes, layers)))?))
+        let files = py.detach(|| guarded(|| parse_files(&shapes, files, &path)))?;
+        Ok(Chain(py.detach(|| guarded(|| parallel::Chain::of_files(shapes, files, &path, every_layer)))?))
     }
 
-    /// The length of each layer's payload.
+    /// The length of each file's payload.
     fn payload_bytes(&self) -> Vec<u64> {
-        self.0.layers().iter().map(Layer::payload_bytes).collect()
+        self.0.payload_bytes().to_vec()
     }
 
-    /// Where a chunk starts in its layer's payload.
+    /// Where a chunk starts in the payload of its layer's file.
     fn chunk_offset(&self, layer: usize, tensor: usize, chunk: usize) -> Option<u64> {
         self.0.chunk_offset(layer, tensor, chunk)
     }
@@ -149,4 +170,58 @@ pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>)
         list.append(dict)?;
     }
     Ok(list)
+}
+
+/// For each snapshot the records that hold bytes which no kept snapshot needs. `parents`: the snapshot below each, a lower number.
+#[pyfunction]
+pub fn useless_records(
+    py: Python<'_>,
+    shapes: Vec<(u16, usize)>,
+    snapshots: Vec<Snapshot>,
+    parents: Vec<Option<usize>>,
+    kept: Vec<bool>,
+) -> PyResult<Vec<Vec<u32>>> {
+    let shapes = shapes_of(shapes)?;
+    let path: Vec<_> = (0..snapshots.len()).map(|number| (0, number)).collect();
+    let rises = parents.iter().enumerate().all(|(number, parent)| parent.is_none_or(|parent| parent < number));
+    if parents.len() != snapshots.len() || kept.len() != snapshots.len() || !rises {
+        return Err(super::errors::exception(&Error::Request("parents of other snapshots"), None, None));
+    }
+    py.detach(|| {
+        guarded(|| {
+            let layers = parse_files(&shapes, vec![snapshots], &path)?.remove(0);
+            let wanted = layers.iter().zip(&kept).map(|(layer, &kept)| vec![kept; layer.headers().len()]).collect();
+            let needed = parallel::needed(&layers, &parents, wanted);
+            Ok::<_, PyErr>(layers.iter().zip(&needed).map(|(layer, needed)| layer.useless(needed)).collect())
+        })
+    })
+}
+
+/// What a merged file's payload is put together from.
+#[pyclass(module = "ckptz._core", frozen)]
+pub struct Merge(Vec<parallel::Segment>);
+
+#[pymethods]
+impl Merge {
+    /// `chosen`: file and number of each snapshot of the new file; `absent`: the records of each that it leaves out.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        shapes: Vec<(u16, usize)>,
+        files: Vec<Vec<Snapshot>>,
+        chosen: Vec<(usize, usize)>,
+        absent: Vec<Vec<u32>>,
+    ) -> PyResult<Self> {
+        let shapes = shapes_of(shapes)?;
+        let mut files = py.detach(|| guarded(|| parse_files(&shapes, files, &chosen)))?;
+        for layers in &mut files {
+            parallel::place(layers);
+        }
+        Ok(Merge(py.detach(|| guarded(|| parallel::pieces(&files, &chosen, &absent)))?))
+    }
+
+    /// (file, offset in its payload, length) of some pieces, in order; none past the end.
+    fn pieces(&self, first: usize, count: usize) -> Vec<(usize, u64, usize)> {
+        self.0.iter().skip(first).take(count).map(|s| (s.file, s.offset, s.length)).collect()
+    }
 }

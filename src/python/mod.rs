@@ -21,6 +21,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<encode::SnapshotEncoder>()?;
     module.add_class::<decode::Chain>()?;
     module.add_class::<decode::Window>()?;
+    module.add_class::<decode::Merge>()?;
     module.add_class::<hashes::Crc>()?;
     module.add_function(wrap_pyfunction!(copy::copy_changed, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::digest, module)?)?;
@@ -29,5 +30,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hashes::decompress, module)?)?;
     module.add_function(wrap_pyfunction!(decode::decode_record, module)?)?;
     module.add_function(wrap_pyfunction!(decode::describe, module)?)?;
+    module.add_function(wrap_pyfunction!(decode::useless_records, module)?)?;
     Ok(())
 }

@@ -16,7 +16,7 @@ import pytest
 from ckptz.cli import pack as pack_command
 from cli_tools import environment, fails, pack, process, run, walk, write_run
 
-COMMANDS = ["pack", "unpack", "ls", "info", "verify"]
+COMMANDS = ["pack", "unpack", "ls", "info", "verify", "gc"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,7 @@ def test_json_of_every_command(tmp_path: Path) -> None:
         run("ls", store, "--json").document,
         run("info", store, "--json").document,
         run("verify", store, "--json").document,
+        run("gc", store, "--json").document,
     ]
     keys = [
         {"store", "packed", "skipped", "raw_bytes", "stored_bytes", "residual_bytes"},
@@ -90,6 +91,7 @@ def test_json_of_every_command(tmp_path: Path) -> None:
         {"source", "steps"},
         {"source", "policy", "newest", "full_every", "restore_files", "restore_bytes", "bytes"},
         {"source", "ok", "steps", "snapshots", "problems"},
+        {"store", "dry_run", "kept", "dropped", "files", "bytes"},
     ]
     for document, expected in zip(documents, keys, strict=True):
         assert expected <= document.keys()

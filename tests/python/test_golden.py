@@ -96,6 +96,30 @@ def test_the_plain_reader_agrees_on_the_store(name: str) -> None:
     check(store.restore(), GOLDEN / name / "expected-exact.json")
 
 
+MERGED = GOLDEN / "merged"
+
+
+def test_the_merged_store_restores() -> None:
+    manager = ckptz.CheckpointManager(MERGED, readonly=True)
+    assert manager.all_steps() == [0, 2, 4, 5, 6, 9]
+    assert manager.pinned_steps() == [2]
+    for step in manager:
+        check(manager.restore(step, keys="*", as_numpy=True), MERGED / f"expected-{step}.json")
+    assert manager.verify().ok
+    assert [manager.stats(step).lossy_restores for step in manager] == [0, 0, 0, 0, 0, 1]
+    assert [manager.stats(step).tensors["seldom"].age for step in manager] == [0, 2, 1, 2, 0, 2]
+    assert manager.stats(4).metrics == {"loss": 0.2}
+    assert {entry.sharing for entry in manager._store.entries.values()} == {1, 3}
+    assert any(entry.missing for entry in manager._store.entries.values())
+
+
+def test_the_plain_reader_agrees_on_the_merged_store() -> None:
+    store = read_ckptz.Store(str(MERGED))
+    assert store.steps() == [0, 2, 4, 5, 6, 9]
+    for step in store.steps():
+        check(store.restore(step), MERGED / f"expected-{step}.json")
+
+
 def test_the_single_file_loads() -> None:
     check(ckptz.load_file(GOLDEN / "one.ckptz", keys="*", as_numpy=True), GOLDEN / "one.json")
     check(read_ckptz.read_file(str(GOLDEN / "one.ckptz")), GOLDEN / "one.json")

@@ -70,14 +70,15 @@ def test_what_a_save_leaves(bucket: Bucket) -> None:
     storage = open_storage(URL)
     with storage.open(f"commit-{2:020d}.ckptz") as source:
         commit = FileReader(source)
-    assert (commit.kind, commit.stored.meta.sequence, commit.stored.headers) == (COMMIT, 2, b"")
+    held = commit.snapshots[0]
+    assert (commit.kind, held.meta.sequence, held.headers) == (COMMIT, 2, b"")
     assert commit.share is not None
     with storage.open(commit.share.name) as source:
         part = FileReader(source)
-    assert (part.kind, part.stored.id) == (PART, commit.share.digest)
+    assert (part.kind, part.snapshots[0].id) == (PART, commit.share.digest)
     assert part.share is not None
     assert part.share.nonce == commit.share.nonce
-    assert commit.stored.meta.parent == part.stored.meta.parent
+    assert held.meta.parent == part.snapshots[0].meta.parent
     check(0, 1, 2)
 
 
@@ -279,8 +280,8 @@ def test_a_rival_whose_commit_is_gone_again(bucket: Bucket) -> None:
         rival.save(3, TREES[3])
         rival.save(4, TREES[4])
         entry = next(e for e in rival._store.entries.values() if e.meta.step == 3)
-        for name in entry.names:
-            rival._store.storage.remove(name)
+        for one in entry.files:
+            rival._store.storage.remove(one.name)
 
     when(bucket, "close", far_ahead)
     with pytest.raises(ckptz.StoreLockedError):

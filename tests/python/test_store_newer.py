@@ -12,7 +12,7 @@ from test_damage_hostile import refit
 from trees import assert_same
 
 # Of the header: version, kind, reserved, features.
-NEWER = [(8, 2), (9, 4), (11, 1), (12, 1), (15, 0x80)]
+NEWER = [(8, 2), (9, 4), (11, 1), (12, 64), (15, 0x80)]
 
 
 def edited(data: bytes, at: int, value: int) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__, codec
 from ..errors import CkptzWarning
-from . import cp, info, ls, pack, unpack, verify
+from . import cp, gc, info, ls, pack, unpack, verify
 from .arguments import Parser
 from .console import Console
 from .errors import EXPECTED, IN_OR_OUT, UsageError
@@ -45,7 +45,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"ckptz {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (pack, unpack, ls, info, verify, cp):
+    for command in (pack, unpack, ls, info, verify, gc, cp):
         command.add_to(commands)
     return parser
 

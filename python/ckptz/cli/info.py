@@ -72,7 +72,7 @@ def _document(source: Source, rows: list[SnapshotStats]) -> dict[str, object]:
     newest = store.at(rows[-1].step)[0]
     policy = store.policy(newest)
     restorable = {entry.id for entry in store.restorable()}
-    held = [*store.entries.values(), *store.residuals.values()]
+    held = {one for entry in store.catalog.entries() for one in entry.files}
     return {
         "source": str(source.path),
         "kind": "file" if source.single else "store",
@@ -82,12 +82,14 @@ def _document(source: Source, rows: list[SnapshotStats]) -> dict[str, object]:
         "policy": None if policy is None else _policy_text(policy),
         "full_snapshots": len(fulls),
         "full_every": max((b - a for a, b in pairwise(fulls)), default=None),
-        "off_the_line": sum(entry.id not in restorable for entry in store.entries.values()),
+        "off_the_line": len(store.entries.keys() - restorable - store.hidden),
+        "dropped": len(store.hidden),
+        "pinned": sorted(store.entries[one].meta.step for one in store.pinned),
         "damaged": len(store.problems),
         "restore_files": max(stats.restore_files for stats in rows),
         "restore_bytes": max(stats.restore_bytes for stats in rows),
         "raw_bytes": sum(stats.raw_bytes for stats in rows),
-        "bytes": sum(entry.size for entry in held),
+        "bytes": sum(listed.size for listed in held),
         "residual_bytes": sum(entry.size for entry in store.residuals.values()),
         "delta_raw_bytes": sum(s.raw_bytes for s in rows if s.kind == "delta"),
         "delta_bytes": sum(s.bytes for s in rows if s.kind == "delta"),
@@ -133,9 +135,16 @@ def _lines(source: Source, rows: list[SnapshotStats], document: dict[str, object
         pairs.append(("its deltas", f"{size(delta)} for {size(of)} ({ratio_text(of, delta)})"))
     if numbers["residual_bytes"]:
         pairs.append(("its residual", size(numbers["residual_bytes"])))
-    for name, key in (("off the line", "off_the_line"), ("damaged files", "damaged")):
+    for name, key, what in (
+        ("off the line", "off_the_line", "snapshot"),
+        ("dropped steps", "dropped", "snapshot"),
+        ("damaged files", "damaged", "file"),
+    ):
         if numbers[key]:
-            pairs.append((name, count(numbers[key], "snapshot" if name[0] == "o" else "file")))
+            pairs.append((name, count(numbers[key], what)))
+    pinned = document["pinned"]
+    if isinstance(pinned, list) and pinned:
+        pairs.append(("pinned", ", ".join(map(str, pinned))))
     width = max(len(name) for name, _ in pairs)
     kind = "one file" if source.single else "a store"
     return [f"{source.path}: {kind}", *(f"  {name:<{width}}  {text}" for name, text in pairs)]

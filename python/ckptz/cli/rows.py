@@ -62,6 +62,9 @@ def as_json(stats: SnapshotStats) -> dict[str, object]:
         "mean_error": json_number(mean_error(stats)),
         "exact": stats.exact,
         "finite": stats.finite,
+        "pinned": stats.pinned,
+        "lossy_restores": stats.lossy_restores,
+        "metrics": {name: json_number(value) for name, value in stats.metrics.items()},
         "restore_files": stats.restore_files,
         "restore_bytes": stats.restore_bytes,
     }

@@ -23,7 +23,8 @@ impl Group {
     pub fn all(shapes: &[Shape], layers: &[Layer]) -> Result<Vec<Group>, Failure> {
         let mut roots: Vec<usize> = (0..shapes.len()).collect();
         for layer in layers {
-            for (header, &tensor) in layer.headers.iter().zip(&layer.tensors) {
+            for &tensor in &layer.tensors {
+                let Some(header) = layer.header(tensor) else { continue };
                 for sibling in layer.siblings(header) {
                     let (a, b) = (root(&mut roots, tensor), root(&mut roots, sibling));
                     roots[a.max(b)] = a.min(b);
@@ -55,22 +56,20 @@ impl Group {
         Ok(group)
     }
 
-    /// The last layer that needs no base, for a tensor alone; the first one for several. Checks that there is a base to begin with.
+    /// The first layer that has a record which is needed. Checks that there is a base to begin with.
     fn find_start(&mut self, layers: &[Layer]) -> Result<(), Failure> {
         for &tensor in &self.members {
-            let mut records = layers.iter().enumerate().filter_map(|(number, l)| Some((number, l.header(tensor)?)));
+            let mut records = layers.iter().enumerate().filter_map(|(number, l)| Some((number, l.records[tensor]?)));
             if let Some((layer, first)) = records.next()
-                && first.needs_base()
+                && layers[layer].headers[first].needs_base()
             {
                 let error = Flaw::new(0, "a record needs a base that the chain does not have").within(Part::Header);
                 return Err(Failure { layer, tensor, error });
             }
         }
         self.check_old_values(layers)?;
-        if let [tensor] = self.members[..] {
-            let alone = |layer: &Layer| layer.header(tensor).is_some_and(|header| !header.needs_base());
-            self.start = layers.iter().rposition(alone).unwrap_or(0);
-        }
+        let has_record = |layer: &Layer| self.members.iter().any(|&tensor| layer.record(tensor).is_some());
+        self.start = layers.iter().position(has_record).unwrap_or(0);
         Ok(())
     }
 
@@ -80,7 +79,7 @@ impl Group {
             for &tensor in &self.members {
                 let Some(header) = layer.header(tensor) else { continue };
                 let Base::Predicted(Prediction { formula: Formula::SecondMoment, .. }) = &header.base else { continue };
-                let known = |sibling: usize| layers[..number].iter().any(|before| before.header(sibling).is_some());
+                let known = |sibling: usize| layers[..number].iter().any(|before| before.records[sibling].is_some());
                 if !layer.siblings(header).all(known) {
                     let error = Flaw::new(0, "a prediction needs old values that the chain does not have");
                     return Err(Failure { layer: number, tensor, error: error.within(Part::Header) });

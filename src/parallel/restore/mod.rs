@@ -4,9 +4,14 @@
 //! need each other (links, predicted bases) form a group and are restored together, unit by unit.
 
 mod group;
+mod merged;
+mod needs;
 mod unit;
 mod window;
 
+pub use merged::{pieces, place};
+use needs::available;
+pub use needs::needed;
 pub use window::{Output, Segment, Selection, Window};
 
 use crate::error::{Error, Flaw, Part, Result};
@@ -23,6 +28,7 @@ pub struct Shape {
 }
 
 /// One snapshot of a chain (or a residual): its record headers.
+#[derive(Clone)]
 pub struct Layer {
     headers: Vec<RecordHeader>,
     /// Tensor of the chain that each record is of.
@@ -32,6 +38,12 @@ pub struct Layer {
     /// Where each chunk of each record starts in the payload.
     offsets: Vec<Vec<u64>>,
     payload_bytes: u64,
+    /// Records whose chunks are not in the file.
+    absent: Vec<bool>,
+    /// Records that the restore needs.
+    needed: Vec<bool>,
+    /// File that holds the payload.
+    file: usize,
 }
 
 /// What went wrong, and in which record.
@@ -68,22 +80,50 @@ impl Layer {
         if input.remaining() > 0 {
             return Err(input.flaw("bytes are left over after the record headers").within(Part::Header));
         }
-        let layer = Layer { headers, tensors, records, offsets, payload_bytes: end };
+        let (absent, needed) = (vec![false; headers.len()], vec![true; headers.len()]);
+        let layer = Layer { headers, tensors, records, offsets, payload_bytes: end, absent, needed, file: 0 };
         layer.check_siblings(shapes)?;
         Ok(layer)
     }
 
-    /// Bytes that the chunks of all records have.
+    /// Takes records as ones whose chunks are not in the file.
+    pub fn leave_out(&mut self, records: &[u32]) -> Result<()> {
+        for &record in records {
+            let flaw = Flaw::new(0, "a record left out that there is not").within(Part::Header);
+            *self.absent.get_mut(record as usize).ok_or(flaw)? = true;
+        }
+        Ok(())
+    }
+
+    /// Bytes that the chunks of all records have, those that are not in the file included.
     pub fn payload_bytes(&self) -> u64 {
         self.payload_bytes
+    }
+
+    /// Which records have all their bytes in the file.
+    fn present(&self) -> Vec<bool> {
+        let has_bytes = |header: &RecordHeader| header.index.iter().any(|entry| entry.length.is_some_and(|n| n > 0));
+        self.headers.iter().zip(&self.absent).map(|(header, absent)| !(*absent && has_bytes(header))).collect()
+    }
+
+    /// Records that are neither needed nor empty, by number.
+    pub fn useless(&self, needed: &[bool]) -> Vec<u32> {
+        let bytes = self.headers.iter().map(|header| header.payload_bytes());
+        let useless = bytes.zip(needed).enumerate().filter(|(_, (bytes, needed))| *bytes > 0 && !**needed);
+        useless.map(|(record, _)| record as u32).collect()
     }
 
     pub fn headers(&self) -> &[RecordHeader] {
         &self.headers
     }
 
+    /// The record of a tensor, if the restore needs it.
+    fn record(&self, tensor: usize) -> Option<usize> {
+        self.records[tensor].filter(|&record| self.needed[record])
+    }
+
     fn header(&self, tensor: usize) -> Option<&RecordHeader> {
-        self.records[tensor].map(|record| &self.headers[record])
+        self.record(tensor).map(|record| &self.headers[record])
     }
 
     /// Records of this snapshot that `header` needs, as tensors.
@@ -127,17 +167,42 @@ pub struct Chain {
     layers: Vec<Layer>,
     groups: Vec<Group>,
     group_of: Vec<usize>,
+    payload_bytes: Vec<u64>,
 }
 
 impl Chain {
-    /// `shapes`: every tensor that any of the layers has a record of.
+    /// A chain of snapshots that have a file each. `shapes`: every tensor that any of the layers has a record of.
     pub fn new(shapes: Vec<Shape>, layers: Vec<Layer>) -> Result<Self, Failure> {
+        let path: Vec<_> = (0..layers.len()).map(|file| (file, 0)).collect();
+        Chain::of_files(shapes, layers.into_iter().map(|layer| vec![layer]).collect(), &path, false)
+    }
+
+    /// A chain of snapshots (file and number) in files that hold others as well. `every_layer`: all that the layers hold is
+    /// needed, not only what the last one is made of.
+    pub fn of_files(
+        shapes: Vec<Shape>,
+        mut files: Vec<Vec<Layer>>,
+        path: &[(usize, usize)],
+        every_layer: bool,
+    ) -> Result<Self, Failure> {
+        let payload_bytes = files.iter_mut().map(|layers| merged::place(layers)).collect();
+        let mut files: Vec<Vec<Option<Layer>>> =
+            files.into_iter().map(|layers| layers.into_iter().map(Some).collect()).collect();
+        let mut layers = Vec::with_capacity(path.len());
+        for (position, &(file, number)) in path.iter().enumerate() {
+            let missing = Failure { layer: position, tensor: 0, error: Error::Request("a layer of no file") };
+            let found = files.get_mut(file).and_then(|layers| layers.get_mut(number)?.take());
+            let mut layer = found.ok_or(missing)?;
+            layer.file = file;
+            layers.push(layer);
+        }
+        find_needed(&mut layers, every_layer)?;
         let groups = Group::all(&shapes, &layers)?;
         let mut group_of = vec![0; shapes.len()];
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|&tensor| group_of[tensor] = number);
         }
-        Ok(Chain { shapes, layers, groups, group_of })
+        Ok(Chain { shapes, layers, groups, group_of, payload_bytes })
     }
 
     pub fn layers(&self) -> &[Layer] {
@@ -148,10 +213,37 @@ impl Chain {
         &self.shapes
     }
 
-    /// Where a chunk starts in its layer's payload.
+    /// The length of each file's payload.
+    pub fn payload_bytes(&self) -> &[u64] {
+        &self.payload_bytes
+    }
+
+    /// Where a chunk starts in the payload of its layer's file.
     pub fn chunk_offset(&self, layer: usize, tensor: usize, chunk: usize) -> Option<u64> {
         let layer = self.layers.get(layer)?;
         let record = (*layer.records.get(tensor)?)?;
         layer.offsets[record].get(chunk).copied()
     }
+}
+
+/// Marks the records that a restore needs. What it needs must be there.
+fn find_needed(layers: &mut [Layer], every_layer: bool) -> Result<(), Failure> {
+    let last = layers.len().saturating_sub(1);
+    let parents: Vec<_> = (0..layers.len()).map(|number| number.checked_sub(1)).collect();
+    let present: Vec<_> = layers.iter().map(Layer::present).collect();
+    let mut wanted = if every_layer { available(layers, &present) } else { Vec::new() };
+    wanted.resize_with(layers.len(), Vec::new);
+    for (number, wanted) in wanted.iter_mut().enumerate() {
+        if number == last || !every_layer {
+            *wanted = vec![number == last; layers[number].headers.len()];
+        }
+    }
+    for (number, needed) in needed(layers, &parents, wanted).into_iter().enumerate() {
+        if let Some(record) = (0..needed.len()).find(|&record| needed[record] && !present[number][record]) {
+            let error = Flaw::new(0, "its chunks have been left out of the file").within(Part::Header);
+            return Err(Failure { layer: number, tensor: layers[number].tensors[record], error });
+        }
+        layers[number].needed = needed;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! One unit: some thousand elements of the members of a group, taken through every layer.
 
 use super::group::Group;
+use super::needs::earlier_sibling;
 use super::window::Segment;
 use super::{Chain, Failure, Layer};
 use crate::checksum::content_sum;
@@ -9,7 +10,7 @@ use crate::error::{Error, Flaw, Part};
 use crate::float::ElementType;
 use crate::header::{Base, Kind, RecordHeader};
 use crate::parallel::links::round_into;
-use crate::predict::{Formula, Prediction};
+use crate::predict::Prediction;
 use crate::view::{elements, elements_mut, with_element_type};
 use std::ops::Range;
 
@@ -20,15 +21,15 @@ pub struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    fn get(&self, layer: usize, bytes: Range<u64>) -> Option<&'a [u8]> {
+    fn get(&self, file: usize, bytes: Range<u64>) -> Option<&'a [u8]> {
         if bytes.is_empty() {
             return Some(&[]);
         }
-        let after = self.segments.partition_point(|s| (s.layer, s.offset) <= (layer, bytes.start));
+        let after = self.segments.partition_point(|s| (s.file, s.offset) <= (file, bytes.start));
         let at = after.checked_sub(1)?;
         let from = usize::try_from(bytes.start - self.segments[at].offset).ok()?;
         let length = usize::try_from(bytes.end - bytes.start).ok()?;
-        (self.segments[at].layer == layer).then(|| self.bytes[at].get(from..from.checked_add(length)?))?
+        (self.segments[at].file == file).then(|| self.bytes[at].get(from..from.checked_add(length)?))?
     }
 }
 
@@ -184,14 +185,12 @@ impl<'a> Unit<'a> {
     fn contents_before(&self, layer: usize) -> Vec<(usize, Vec<u64>)> {
         let mut copies = Vec::new();
         for header in (0..self.buffers.len()).filter_map(|position| self.header(layer, position)) {
-            if let Base::Predicted(Prediction { formula: Formula::SecondMoment, .. }) = &header.base {
-                let sibling = self.chain.layers[layer].siblings(header).next();
-                if let Some(position) = sibling.and_then(|tensor| self.group.position(tensor)) {
-                    let bytes = self.buffers[position].bytes();
-                    let mut words = vec![0u64; bytes.len().div_ceil(8)];
-                    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-                    copies.push((position, words));
-                }
+            let sibling = earlier_sibling(&self.chain.layers[layer], header);
+            if let Some(position) = sibling.and_then(|tensor| self.group.position(tensor)) {
+                let bytes = self.buffers[position].bytes();
+                let mut words = vec![0u64; bytes.len().div_ceil(8)];
+                bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+                copies.push((position, words));
             }
         }
         copies
@@ -243,7 +242,7 @@ impl<'a> Unit<'a> {
             }
         };
         let tensor = self.group.members[position];
-        let Some(record) = self.chain.layers[layer].records[tensor] else { return Ok(()) };
+        let Some(record) = self.chain.layers[layer].record(tensor) else { return Ok(()) };
         for chunk in header.chunks_of(&self.elements) {
             let entry = header.index[chunk];
             let Some(length) = entry.length else { continue };
@@ -251,7 +250,7 @@ impl<'a> Unit<'a> {
             let elements = start..(start + header.chunk_elements()).min(self.elements.end);
             let missing = || Flaw::new(0, "its bytes are not there").within(Part::Chunk(chunk));
             let at = self.chain.layers[layer].offsets[record][chunk];
-            let bytes = stored.get(layer, at..at.saturating_add(length)).ok_or_else(missing)?;
+            let bytes = stored.get(self.chain.layers[layer].file, at..at.saturating_add(length)).ok_or_else(missing)?;
             let local = elements.start - self.elements.start..elements.end - self.elements.start;
             let target = &mut buffer.bytes_mut()[local.start * element.size()..local.end * element.size()];
             if let (Some(decoder), false) = (decoder, matches!(header.kind, Kind::Link(_))) {

@@ -14,10 +14,10 @@ pub struct Selection {
     pub elements: Range<usize>,
 }
 
-/// Bytes of a layer's payload that a window needs.
+/// Bytes of a file's payload that a window needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    pub layer: usize,
+    pub file: usize,
     pub offset: u64,
     pub length: usize,
 }
@@ -42,7 +42,7 @@ pub struct Output<'a> {
 }
 
 impl Window {
-    /// What has to be read, in order of layer and offset.
+    /// What has to be read, in order of file and offset.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -106,15 +106,15 @@ impl Chain {
         let group = &self.groups[group];
         let elements = group.unit(units.start).start..group.unit(units.end - 1).end;
         let mut segments = Vec::new();
-        for (number, layer) in self.layers.iter().enumerate().skip(group.start) {
-            for record in group.members.iter().filter_map(|&tensor| layer.records[tensor]) {
+        for layer in self.layers.iter().skip(group.start) {
+            for record in group.members.iter().filter_map(|&tensor| layer.record(tensor)) {
                 let header = &layer.headers[record];
                 let chunks = header.chunks_of(&elements);
                 let starts = &layer.offsets[record][chunks.clone()];
                 for (&offset, entry) in starts.iter().zip(&header.index[chunks]) {
                     let length = entry.length.unwrap_or(0) as usize;
                     if length > 0 {
-                        segments.push(Segment { layer: number, offset, length });
+                        segments.push(Segment { file: layer.file, offset, length });
                     }
                 }
             }
@@ -125,10 +125,10 @@ impl Chain {
     fn with_segments(&self, mut window: Window) -> Window {
         let mut segments: Vec<Segment> =
             window.parts.iter().flat_map(|part| self.stored(part.group, part.units.clone())).collect();
-        segments.sort_unstable_by_key(|segment| (segment.layer, segment.offset));
+        segments.sort_unstable_by_key(|segment| (segment.file, segment.offset));
         for next in segments {
             match window.segments.last_mut() {
-                Some(last) if last.layer == next.layer && last.offset + last.length as u64 == next.offset => {
+                Some(last) if last.file == next.file && last.offset + last.length as u64 == next.offset => {
                     last.length += next.length;
                 }
                 _ => window.segments.push(next),

@@ -30,6 +30,7 @@ def main() -> None:
     single(top, rng)
     store(top / "store", rng)
     objects(top / "objects", rng)
+    merged(top / "merged", rng)
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -278,6 +279,36 @@ def objects(folder: Path, rng: np.random.Generator) -> None:
         expect(folder / "expected-exact", manager.restore(keys="*", as_numpy=True))
         for name, data in bucket.objects.items():
             (folder / name.removeprefix("run/")).write_bytes(data)
+
+
+def merged(folder: Path, rng: np.random.Generator) -> None:
+    """Two merged files, one with a dropped step and records left out, a mark, a pin, `extra`."""
+    policy = ckptz.Policy([ckptz.Rule("seldom", every=3), ckptz.Rule("*")])
+    with ckptz.CheckpointManager(folder, policy, full_every=6) as manager:
+        for step in range(9):
+            state = {
+                "w": rng.normal(0, 0.02, (40, 50)).astype("f4"),
+                "new": rng.integers(0, 9, 400),
+                "seldom": rng.normal(size=70),
+                "step": step,
+            }
+            if step == 4:
+                state["extra"] = rng.normal(size=30).astype("f8")
+            manager.save(step, state, metrics={"loss": 1 / (step + 1)})
+            if step == 2:
+                manager.pin()
+        manager.delete(1)
+        manager.delete(3)
+        manager.merge([0, 2])
+        manager.merge([4, 5])
+        manager.merge([4, 6])
+        manager.restore(7, rewind=True)
+        manager.save(9, state)
+        manager.delete(7)
+        for step in manager.all_steps():
+            flat = manager.restore(step, keys="*", as_numpy=True)
+            expect(folder / f"expected-{step}", flat)
+    (folder / "lock").unlink()
 
 
 def expect(stem: Path, flat: dict[str, Any]) -> None:
