@@ -38,6 +38,7 @@ copy_changed = _core.copy_changed
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest
+predictions = _core.predictions
 
 _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
 _OPAQUE = 16
@@ -85,19 +86,21 @@ def element_count(element: int, nbytes: int) -> int:
     return nbytes // size
 
 
-EXACT = Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
+EXACT = Spec.exact(links=True, predict=True, chunk_log2=_CHUNK_LOG2)
+_EXACT_ALONE = Spec.exact(links=True, predict=False, chunk_log2=_CHUNK_LOG2)
 """What is asked of the core for every tensor that is to be exact: this very object."""
 
 
 @lru_cache(maxsize=4096)
 def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
     """Return what a rule asks of the core; `small`: a tensor without dimensions."""
+    predict = rule is None or rule.base == "auto"
     if rule is None or rule.mode == "exact":
-        return EXACT
+        return EXACT if predict else _EXACT_ALONE
     if rule.mode == "paper":
         return _paper_spec(rule)
     if small or (batch_statistic and rule.mode == "auto"):
-        return EXACT
+        return EXACT if predict else _EXACT_ALONE
     return Spec.lossy(
         levels=rule.levels or DEFAULT_LEVELS,
         bits=None,
@@ -110,6 +113,7 @@ def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
         exact_fallback=True,
         least_elements=_LEAST_ELEMENTS,
         links=True,
+        predict=predict,
         chunk_log2=_CHUNK_LOG2,
     )
 
@@ -127,6 +131,7 @@ def _paper_spec(rule: Rule) -> Spec:
         exact_fallback=False,
         least_elements=0,
         links=False,
+        predict=False,
         chunk_log2=_CHUNK_LOG2,
     )
 

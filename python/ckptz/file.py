@@ -36,9 +36,10 @@ Bytes = NDArray[np.uint8]
 MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
-REVISION = 0
+REVISION = 1
+PREDICTED_BASES = 2  # feature bit 1, known from revision 1 on
 PARTS = 4  # feature bit 2
-KNOWN_FEATURES = PARTS
+KNOWN_FEATURES = PREDICTED_BASES | PARTS
 
 SNAPSHOT, RESIDUAL = 1, 2
 _FEATURES = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}
@@ -138,18 +139,29 @@ class FileWriter:
         """Begin a file of this kind."""
         self._sink = sink
         self._crc = codec.Crc()
-        self._header = _HEADER.pack(MAGIC, VERSION, kind, REVISION, 0, _FEATURES[kind])
+        self._kind = kind
+        self._header = b""
         self.payload_bytes = 0
-        sink.write(self._header)
+        self.features = _FEATURES[kind]
+        """Feature bits, to be set before anything is written."""
+
+    def _begin(self) -> None:
+        if not self._header:
+            revision = REVISION if self.features & PREDICTED_BASES else 0
+            parts = (MAGIC, VERSION, self._kind, revision, 0, self.features)
+            self._header = _HEADER.pack(*parts)
+            self._sink.write(self._header)
 
     def write_payload(self, data: Bytes) -> None:
         """Append to the payload."""
+        self._begin()
         self._crc.update(data)
         self._sink.write(data)
         self.payload_bytes += data.size
 
     def finish(self, meta: bytes, headers: bytes, schema: bytes | None) -> int:
         """Write metadata and footer; return the file's size."""
+        self._begin()
         parts = [pack_varint(1), pack_varint(int(schema is not None))]
         parts += [pack_blob(meta), pack_blob(headers)]
         if schema is not None:
@@ -215,6 +227,7 @@ class FileReader:
                 f"revision {revision} of format 1 knows them (this is revision {REVISION}): "
                 "use a newer ckptz"
             )
+        self.features: int = features
         return ""
 
     def _read_metadata(self) -> tuple[bytes, int]:

@@ -16,7 +16,7 @@ from . import codec
 from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
-from .file import PAYLOAD_AT, FileReader
+from .file import PAYLOAD_AT, PREDICTED_BASES, FileReader
 from .layers import MOST_FILES, Selection, new_array, number_tensors, open_layer, shape_of, whole
 from .schema import Schema, decode_values
 from .snapshot import resolve_values
@@ -135,6 +135,11 @@ class OpenChain(Closing):
         except FormatError as error:
             raise self._about(self.entry, str(error)) from error
 
+    @property
+    def headers(self) -> bytes:
+        """Record headers of the snapshot."""
+        return self._readers[len(self.layers) - 1].stored.headers
+
     def plain_values(self) -> list[object]:
         """Return the plain values in schema order. Raises `FormatError`."""
         try:
@@ -156,6 +161,9 @@ class OpenChain(Closing):
         with self._named(layers, None):
             shapes = [shape_of(node) for node in self._nodes]
             chain = codec.Chain(shapes, list(zip(headers, members, strict=True)))
+        for number, (layer, reader) in enumerate(zip(layers, self._readers, strict=False)):
+            if chain.predicts(number) and not reader.features & PREDICTED_BASES:
+                raise self._about(layer, "offset 12: predicted bases without their feature bit")
         for layer, length in zip(layers, chain.payload_bytes(), strict=True):
             if layer.payload_bytes != length:
                 raise self._about(

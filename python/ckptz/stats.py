@@ -36,6 +36,8 @@ class TensorStats:
     """Of `bytes`: representatives and code tables."""
     link: str | None
     """Key path of the tensor that this one is a link to."""
+    siblings: tuple[str, ...] = ()
+    """Key paths of the tensors that a predicted base is computed from, beside its own past."""
 
     @property
     def ratio(self) -> float:
@@ -128,5 +130,6 @@ def _tensor_stats(store: Store, entry: Entry, chain: list[Entry]) -> dict[str, T
             header_bytes=record["header_bytes"],
             table_bytes=record["table_bytes"],
             link=None if source is None else nodes[source].path,
+            siblings=tuple(nodes[number].path for number in record["siblings"]),
         )
     return tensors

@@ -3,7 +3,7 @@
 use super::arrays::{Bytes, element_type, readable, writable};
 use super::errors::guarded;
 use crate::error::Error;
-use crate::header::RecordHeader;
+use crate::header::{Base, RecordHeader};
 use crate::parallel::{self, Layer, Output, Pool, Selection, Shape};
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -51,6 +51,11 @@ impl Chain {
     /// The length of each layer's payload.
     fn payload_bytes(&self) -> Vec<u64> {
         self.0.layers().iter().map(Layer::payload_bytes).collect()
+    }
+
+    /// Whether any record of a layer has a predicted base.
+    fn predicts(&self, layer: usize) -> bool {
+        self.0.layers().get(layer).is_some_and(Layer::predicts)
     }
 
     /// Where a chunk starts in its layer's payload.
@@ -124,6 +129,21 @@ pub fn decode_record(
     })
 }
 
+/// For each record that its siblings say something of, the formula's number and the records that it reads, else None. All of a
+/// snapshot.
+#[pyfunction]
+pub fn predictions(headers: &[u8], shapes: Vec<(u16, usize)>) -> PyResult<Vec<Option<(u8, Vec<u32>)>>> {
+    let shapes = shapes_of(shapes)?;
+    let layer = guarded(|| Layer::parse(headers, (0..shapes.len()).collect(), &shapes))?;
+    let predicted = |header: &RecordHeader| match &header.base {
+        Base::Predicted(prediction) if prediction.says_something() => {
+            Some((prediction.formula.number(), prediction.siblings.clone()))
+        }
+        _ => None,
+    };
+    Ok(layer.headers().iter().map(predicted).collect())
+}
+
 /// What the record headers of a snapshot say, a dict each.
 #[pyfunction]
 pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>) -> PyResult<Bound<'py, PyList>> {
@@ -136,6 +156,7 @@ pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>)
         header.write(shape.element, &mut bytes);
         dict.set_item("kind", header.kind_name())?;
         dict.set_item("base", header.base_name())?;
+        dict.set_item("siblings", header.siblings())?;
         dict.set_item("coding", header.coding().map(crate::coding::Coding::name))?;
         dict.set_item("lossy", header.is_lossy())?;
         dict.set_item("needs_base", header.needs_base())?;

@@ -29,5 +29,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hashes::decompress, module)?)?;
     module.add_function(wrap_pyfunction!(decode::decode_record, module)?)?;
     module.add_function(wrap_pyfunction!(decode::describe, module)?)?;
+    module.add_function(wrap_pyfunction!(decode::predictions, module)?)?;
     Ok(())
 }

@@ -11,7 +11,8 @@ pub use window::{Output, Segment, Selection, Window};
 
 use crate::error::{Error, Flaw, Part, Result};
 use crate::float::ElementType;
-use crate::header::{Base, Kind, RecordHeader};
+use crate::header::{Kind, RecordHeader};
+use crate::predict::payload_order;
 use crate::wire::Reader;
 use group::Group;
 
@@ -48,8 +49,6 @@ impl Layer {
         let mut input = Reader::new(bytes);
         let mut headers = Vec::new();
         let mut records = vec![None; shapes.len()];
-        let mut offsets = Vec::new();
-        let mut end = 0u64;
         for (number, &tensor) in tensors.iter().enumerate() {
             let shape = shapes.get(tensor).ok_or(Error::Request("a record of no tensor of the chain"))?;
             let header = RecordHeader::parse(&mut input, shape.element, shape.elements);
@@ -57,20 +56,36 @@ impl Layer {
             if records[tensor].replace(number).is_some() {
                 return Err(Error::Request("two records of one tensor in a snapshot"));
             }
-            let mut starts = Vec::with_capacity(header.index.len());
-            for entry in &header.index {
-                starts.push(end);
-                end = end.saturating_add(entry.length.unwrap_or(0));
-            }
-            offsets.push(starts);
             headers.push(header);
         }
         if input.remaining() > 0 {
             return Err(input.flaw("bytes are left over after the record headers").within(Part::Header));
         }
-        let layer = Layer { headers, tensors, records, offsets, payload_bytes: end };
+        let mut layer = Layer { headers, tensors, records, offsets: Vec::new(), payload_bytes: 0 };
         layer.check_siblings(shapes)?;
+        layer.place_chunks()?;
         Ok(layer)
+    }
+
+    /// Finds where each chunk lies in the payload.
+    fn place_chunks(&mut self) -> Result<()> {
+        let circle = Flaw::new(0, "records that need each other in a circle").within(Part::Header);
+        // A link has no chunks; its source comes early only where a prediction reads the link.
+        let with_chunks = (0..self.headers.len()).filter(|&record| self.headers[record].source().is_none());
+        let order = payload_order(self.headers.len(), with_chunks, |record| sibling_records(&self.headers[record]));
+        self.offsets = self.headers.iter().map(|header| vec![0; header.index.len()]).collect();
+        let mut end = 0u64;
+        for record in order.ok_or(circle)? {
+            let index = &self.headers[record].index;
+            let mut starts = Vec::with_capacity(index.len());
+            for entry in index {
+                starts.push(end);
+                end = end.saturating_add(entry.length.unwrap_or(0));
+            }
+            self.offsets[record] = starts;
+        }
+        self.payload_bytes = end;
+        Ok(())
     }
 
     /// Bytes that the chunks of all records have.
@@ -80,6 +95,11 @@ impl Layer {
 
     pub fn headers(&self) -> &[RecordHeader] {
         &self.headers
+    }
+
+    /// Whether any record's base is predicted.
+    pub fn predicts(&self) -> bool {
+        self.headers.iter().any(|header| !header.siblings().is_empty())
     }
 
     fn header(&self, tensor: usize) -> Option<&RecordHeader> {
@@ -114,11 +134,7 @@ impl Layer {
 
 /// Records of the same snapshot that a record needs, by number.
 fn sibling_records(header: &RecordHeader) -> &[u32] {
-    match (&header.kind, &header.base) {
-        (Kind::Link(source), _) => std::slice::from_ref(source),
-        (_, Base::Predicted(prediction)) => &prediction.siblings,
-        _ => &[],
-    }
+    if let Kind::Link(source) = &header.kind { std::slice::from_ref(source) } else { header.siblings() }
 }
 
 /// The layers that lead to a snapshot, oldest (a full one) first.
