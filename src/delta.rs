@@ -35,6 +35,8 @@ pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
     fn new() -> Self;
     /// `target - base`, or `None` where it cannot be told in this domain: the entry is an exception.
     fn delta(self, target: E, base: E) -> Option<Self::Delta>;
+    /// The delta as a number.
+    fn size(delta: Self::Delta) -> f64;
     /// `None` for a delta of zero.
     fn bucket(self, delta: Self::Delta) -> Option<Bucket>;
     /// The reconstruction.
@@ -88,6 +90,11 @@ impl<E: Element> Domain<E> for Value {
     fn delta(self, target: E, base: E) -> Option<E::A> {
         let delta = target.to_arith().minus(base.to_arith());
         delta.finite().then_some(delta)
+    }
+
+    #[inline(always)]
+    fn size(delta: E::A) -> f64 {
+        delta.to_f64()
     }
 
     #[inline(always)]
@@ -185,6 +192,11 @@ impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
         // A negative target would be clamped to zero: it is none of this domain's.
         let told = target.finite() && base.finite() && !(NON_NEGATIVE && target.sign());
         told.then(|| E::Wide::difference(target.ordered(), base.ordered()))
+    }
+
+    #[inline(always)]
+    fn size(delta: E::Wide) -> f64 {
+        delta.to_f64()
     }
 
     #[inline(always)]

@@ -224,6 +224,12 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         Encoding { quantizer, symbols, unpromoted_from, fast_table }
     }
 
+    /// The encoding that promotes nothing, and leaves every finite entry as its base.
+    pub fn of_nothing(domain: D) -> Self {
+        let quantizer = Quantizer::of_representatives(domain, Vec::new());
+        Encoding { unpromoted_from: u16::MAX, ..Encoding::new(quantizer, &[]) }
+    }
+
     #[inline(always)]
     pub fn code(&self, target: E, base: E) -> Coded<E> {
         if target.bits() == base.bits() {

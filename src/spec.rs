@@ -12,6 +12,8 @@ pub struct Spec {
     pub lossy: Option<Lossy>,
     /// Whether a tensor may be stored as a link to an equal one, or to one that it is the rounding of.
     pub links: bool,
+    /// Whether its base may be predicted from siblings.
+    pub predict: bool,
     /// log2 of the chunk size, 6..=24.
     pub chunk_log2: u8,
 }
@@ -54,7 +56,7 @@ pub enum BaseChoice {
 impl Spec {
     /// Bit for bit.
     pub fn exact() -> Self {
-        Spec { lossy: None, links: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: None, links: true, predict: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// The product's rule: `levels` exponents (1..=7), the mean of each bucket.
@@ -70,7 +72,7 @@ impl Spec {
             exact_fallback: true,
             least_elements: 16,
         };
-        Spec { lossy: Some(lossy), links: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: Some(lossy), links: true, predict: true, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// The paper's rule: 2^`bits` - 1 buckets, their midrange, a codeword for each symbol.
@@ -86,7 +88,7 @@ impl Spec {
             exact_fallback: false,
             least_elements: 0,
         };
-        Spec { lossy: Some(lossy), links: false, chunk_log2: DEFAULT_CHUNK_LOG2 }
+        Spec { lossy: Some(lossy), links: false, predict: false, chunk_log2: DEFAULT_CHUNK_LOG2 }
     }
 
     /// Checks the ranges of all numbers.

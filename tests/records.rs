@@ -104,6 +104,7 @@ fn spec() -> impl Strategy<Value = Spec> {
     (prop::option::weighted(0.8, lossy()), 6u8..=24).prop_map(|(lossy, chunk_log2)| Spec {
         lossy,
         links: true,
+        predict: true,
         chunk_log2,
     })
 }

@@ -828,7 +828,10 @@ def predicted_base(rec, *data):
     elif rec.formula == 3:
         s = s - c[0] * t[0]
         s = s * s
-    return round_to(a * r + b * s, kind)
+    base = a * r + b * s
+    size, mantissa, _ = ELEMENT[kind]
+    quiet = U64((1 << size - mantissa) - 1 << mantissa - 1)  # sign 0, and of the mantissa the highest bit
+    return np.where(np.isnan(base), quiet, round_to(base, kind))
 
 
 def decode_link(rec, source, data):
@@ -928,6 +931,23 @@ def check_extra(extra):
     need(all(isinstance(number, float) for number in numbers), "meta: extra: metrics")
 
 
+def stored_order(records):
+    """Numbers of the records as their chunks stand in a file: each after what it is predicted from (section 2)."""
+    order, done, path = [], set(), []
+    for first, rec in enumerate(records):
+        if rec.kind != 1 and first not in done:
+            path.append(first)
+        while path:
+            missing = [n for n in records[path[-1]].beside if n not in done]
+            if missing:
+                need(missing[0] not in path, "records that need each other")
+                path.append(missing[0])
+            else:
+                done.add(path[-1])
+                order.append(path.pop())
+    return order + [i for i, rec in enumerate(records) if i not in done]
+
+
 class File:
     """A complete file: its footer and metadata are checked at once, its payload when it is read."""
 
@@ -990,11 +1010,13 @@ class File:
             mode = "residual" if self.kind == 2 else "delta" if entry.meta.parent else "full"
             entry.records = [read_record(cur, t, len(tensors), mode) for t in tensors]
             cur.end()
-            for i, rec in enumerate(entry.records):
+            for rec in entry.records:
                 need(rec.base != 2 or self.features & 2, "a predicted base without its feature bit")
-                rec.spans, place = [None] * len(rec.index), order.setdefault(rec.tensor.key, len(order))
+                rec.spans, rec.place = [None] * len(rec.index), order.setdefault(rec.tensor.key, len(order))
+            for i in stored_order(entry.records):
+                rec = entry.records[i]
                 if i not in entry.absent and rec.kind > 1:
-                    jobs += [(place, k << rec.log, number, k, rec) for k, x in enumerate(rec.index) if x]
+                    jobs += [(rec.place, k << rec.log, number, k, rec) for k, x in enumerate(rec.index) if x]
         if len(self.entries) > 1:
             jobs.sort(key=lambda job: job[:3])
         for _, _, _, k, rec in jobs:

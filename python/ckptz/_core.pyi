@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 __version__: str
 
 Bytes = NDArray[np.uint8]
+# Number of a formula, and the records that it reads.
+Predicted = tuple[int, list[int]]
 
 class RecordError(Exception):
     """Damaged bytes: message, whether it is a checksum, layer, tensor, chunk, offset."""
@@ -16,7 +18,7 @@ class RecordError(Exception):
 
 class Spec:
     @staticmethod
-    def exact(*, links: bool, chunk_log2: int) -> Spec: ...
+    def exact(*, links: bool, predict: bool, chunk_log2: int) -> Spec: ...
     @staticmethod
     def lossy(
         *,
@@ -31,6 +33,7 @@ class Spec:
         exact_fallback: bool,
         least_elements: int,
         links: bool,
+        predict: bool,
         chunk_log2: int,
     ) -> Spec: ...
 
@@ -44,7 +47,11 @@ class SnapshotEncoder:
         residual: bool,
         threads: int,
         first: int = 0,
+        known: list[Predicted | None] = ...,
+        search: bool = False,
     ) -> SnapshotEncoder: ...
+    @property
+    def predicts(self) -> bool: ...
     def fill(self, out: Bytes) -> int: ...
     def finish(self) -> tuple[bytes, bool, bool]: ...
 
@@ -61,6 +68,7 @@ class Chain:
         every_layer: bool,
     ) -> Chain: ...
     def payload_bytes(self) -> list[int]: ...
+    def predicts(self, layer: int) -> bool: ...
     def chunk_offset(self, layer: int, tensor: int, chunk: int) -> int | None: ...
     def windows(self, selections: list[tuple[int, int, int]], budget: int) -> list[Window]: ...
     def decode(
@@ -92,6 +100,7 @@ def useless_records(
 class Description(TypedDict):
     kind: str
     base: str
+    siblings: list[int]
     coding: str | None
     lossy: bool
     needs_base: bool
@@ -104,6 +113,7 @@ class Description(TypedDict):
     payload_bytes: int
 
 def describe(headers: bytes, shapes: list[tuple[int, int]]) -> list[Description]: ...
+def predictions(headers: bytes, shapes: list[tuple[int, int]]) -> list[Predicted | None]: ...
 def decode_record(
     header: bytes, element: int, payload: Bytes, content: Bytes, threads: int
 ) -> None: ...

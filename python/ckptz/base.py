@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
+from .encode import Predicted
 from .errors import FormatError, MissingSnapshotError, warn
-from .layers import identity, nbytes_of, whole
+from .layers import identity, nbytes_of, shape_of, whole
 from .restore import OpenChain
 from .schema import Schema, TensorNode
 from .snapshot import Extra
@@ -33,6 +34,8 @@ class Base:
     values: list[Any]
     files: list[Listed]
     """Of the snapshots in the chain."""
+    predictions: list[Predicted | None]
+    """How the records of the newest one were predicted: the same will do for the next."""
 
     def ages_for(self, schema: Schema) -> list[int | None]:
         """For how many saves each tensor of another schema has been left as it was.
@@ -66,7 +69,8 @@ def rebuild(store: Store, tip: Entry, threads: int) -> tuple[Base | None, Entry 
                 arrays = [codec.empty_bytes(nbytes_of(node)) for node in nodes]
                 chain.read([whole(t, nodes[t], array) for t, array in enumerate(arrays)])
                 files = [layer.listed for layer in chain.layers]
-                return Base(entry, chain.schema, arrays, chain.values, files), entry
+                known = predictions_of(chain.schema, chain.headers)
+                return Base(entry, chain.schema, arrays, chain.values, files, known), entry
         except (FormatError, MissingSnapshotError) as error:
             store.mark_damaged(entry, error)
             warn(f"going on from an older snapshot: {error}")
@@ -76,6 +80,11 @@ def rebuild(store: Store, tip: Entry, threads: int) -> tuple[Base | None, Entry 
             warn(f"saving a full snapshot, for the one before cannot be read: {error}")
             return None, entry
     return None, None
+
+
+def predictions_of(schema: Schema, headers: bytes) -> list[Predicted | None]:
+    """Return how the records of a snapshot were predicted."""
+    return codec.predictions(headers, [shape_of(node) for node in schema.tensors])
 
 
 @dataclass(frozen=True, slots=True)

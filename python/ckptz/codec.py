@@ -39,6 +39,7 @@ copy_changed = _core.copy_changed
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest
+predictions = _core.predictions
 useless_records = _core.useless_records
 
 # Record headers of a snapshot in a file, the tensor of each record, records that are not there.
@@ -90,19 +91,21 @@ def element_count(element: int, nbytes: int) -> int:
     return nbytes // size
 
 
-EXACT = Spec.exact(links=True, chunk_log2=_CHUNK_LOG2)
+EXACT = Spec.exact(links=True, predict=True, chunk_log2=_CHUNK_LOG2)
+_EXACT_ALONE = Spec.exact(links=True, predict=False, chunk_log2=_CHUNK_LOG2)
 """What is asked of the core for every tensor that is to be exact: this very object."""
 
 
 @lru_cache(maxsize=4096)
 def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
     """Return what a rule asks of the core; `small`: a tensor without dimensions."""
+    predict = rule is None or rule.base == "auto"
     if rule is None or rule.mode == "exact":
-        return EXACT
+        return EXACT if predict else _EXACT_ALONE
     if rule.mode == "paper":
         return _paper_spec(rule)
     if small or (batch_statistic and rule.mode == "auto"):
-        return EXACT
+        return EXACT if predict else _EXACT_ALONE
     return Spec.lossy(
         levels=rule.levels or DEFAULT_LEVELS,
         bits=None,
@@ -115,6 +118,7 @@ def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
         exact_fallback=True,
         least_elements=_LEAST_ELEMENTS,
         links=True,
+        predict=predict,
         chunk_log2=_CHUNK_LOG2,
     )
 
@@ -132,6 +136,7 @@ def _paper_spec(rule: Rule) -> Spec:
         exact_fallback=False,
         least_elements=0,
         links=False,
+        predict=False,
         chunk_log2=_CHUNK_LOG2,
     )
 

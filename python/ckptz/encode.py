@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
-from .file import FileWriter
+from .file import PREDICTED_BASES, FileWriter
 from .layers import shape_of
 from .schema import Schema
 from .state import contiguous, is_contiguous
@@ -19,6 +19,8 @@ from .state import contiguous, is_contiguous
 __all__ = ["Encoded", "encode_tensors", "sums_of"]
 
 Bytes = NDArray[np.uint8]
+# The number of a formula, and the records that it reads.
+Predicted = tuple[int, list[int]]
 
 # Coded bytes are handed over in pieces of this size.
 _OUT_BYTES = 8 << 20
@@ -48,20 +50,36 @@ def encode_tensors(
     *,
     stale: Collection[int] = (),
     residual: bool = False,
+    known: Sequence[Predicted | None] = (),
+    search: bool = False,
     threads: int,
     progress: Callable[[int], None] | None = None,
 ) -> Encoded:
     """Write the chunks of all tensors; bases become the reconstructions (residual: they stay).
 
     stale: numbers of tensors that are left as their bases are.
+    known: how the records of the snapshot before were predicted, if they are the same tensors.
+    search: whether to look for more tensors that others predict.
     """
     headers, lossy, finite = [], False, True
     for start, targets in _segments(arrays, {number: bases[number] for number in stale}):
         part = slice(start, start + len(targets))
         elements = [shape_of(node)[0] for node in schema.tensors[part]]
+        # What the file's header says cannot be taken back.
+        predict = start == 0 or bool(file.features & PREDICTED_BASES)
         encoder = codec.SnapshotEncoder(
-            targets, list(bases[part]), elements, list(specs[part]), residual, threads, start
+            targets,
+            list(bases[part]),
+            elements,
+            list(specs[part]),
+            residual,
+            threads,
+            start,
+            list(known[part]) if predict else [],
+            search and predict,
         )
+        if encoder.predicts:
+            file.features |= PREDICTED_BASES
         _drain(encoder, file, progress)
         found = encoder.finish()
         headers.append(found[0])

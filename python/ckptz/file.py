@@ -41,10 +41,11 @@ MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
 REVISION = 1
-# Features (format.md, section 14): several snapshots in a file, parts and commits, and a
-# snapshot's field `extra`.
-MERGED, PARTS, EXTRA = 1, 4, 8
-KNOWN_FEATURES = MERGED | PARTS | EXTRA
+# Features (format.md, section 14): several snapshots in a file, predicted bases, parts and
+# commits, and a snapshot's field `extra`.
+MERGED, PREDICTED_BASES, PARTS, EXTRA = 1, 2, 4, 8
+KNOWN_FEATURES = MERGED | PREDICTED_BASES | PARTS | EXTRA
+_OF_REVISION_1 = PREDICTED_BASES | EXTRA
 
 SNAPSHOT, RESIDUAL = 1, 2
 _FEATURES = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}
@@ -162,14 +163,22 @@ class FileWriter:
         """Begin a file of this kind that uses these features."""
         self._sink = sink
         self._crc = codec.Crc()
-        features |= _FEATURES[kind]
-        revision = 1 if features & EXTRA else 0
-        self._header = _HEADER.pack(MAGIC, VERSION, kind, revision, 0, features)
+        self._kind = kind
+        self._header = b""
         self.payload_bytes = 0
-        sink.write(self._header)
+        self.features = features | _FEATURES[kind]
+        """Feature bits, to be set before anything is written."""
+
+    def _begin(self) -> None:
+        if not self._header:
+            revision = REVISION if self.features & _OF_REVISION_1 else 0
+            parts = (MAGIC, VERSION, self._kind, revision, 0, self.features)
+            self._header = _HEADER.pack(*parts)
+            self._sink.write(self._header)
 
     def write_payload(self, data: Bytes) -> None:
         """Append to the payload."""
+        self._begin()
         self._crc.update(data)
         self._sink.write(data)
         self.payload_bytes += data.size
@@ -180,6 +189,7 @@ class FileWriter:
 
     def finish_with(self, metadata: bytes) -> int:
         """Write metadata and footer; return the file's size."""
+        self._begin()
         if len(metadata) > _LARGEST_METADATA:
             raise FormatError(f"{len(metadata)} bytes of metadata are more than the format allows")
         start = struct.pack("<QI4s", self._crc.value, len(metadata), END_MAGIC)
@@ -241,7 +251,7 @@ class FileReader:
         _, version, self.kind, revision, reserved, features = _HEADER.unpack(self._header)
         if version != VERSION:
             return f"format version {version}; this ckptz reads version {VERSION}"
-        self.features = int(features)
+        self.features: int = features
         if features & ~KNOWN_FEATURES or reserved or _FEATURES.get(self.kind) != features & PARTS:
             return (
                 f"features {features:#x} or kind {self.kind} that this ckptz does not know; "

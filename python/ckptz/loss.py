@@ -82,7 +82,9 @@ def warn_unless_finite(entry: Entry, before: Entry | None, flat: FlatState) -> N
 
 
 def _is_finite(array: NDArray[Any]) -> bool:
-    with contextlib.suppress(TypeError):  # a dtype for which NumPy does not know
+    # A signalling NaN is an invalid operand of conversions, and a dtype may be one that NumPy
+    # does not know.
+    with contextlib.suppress(TypeError), np.errstate(invalid="ignore"):
         # In pieces: the answer for all at once would take a quarter of the tensor's memory.
         flat = array.reshape(-1)
         return all(np.isfinite(flat[at : at + _PIECE]).all() for at in range(0, flat.size, _PIECE))

@@ -25,6 +25,7 @@ _CHOICES = {
     "domain": ("auto", "value", "ordered"),
     "representative": ("mean", "midrange"),
     "coding": ("auto", "plain"),
+    "base": ("auto", "unpredicted"),
 }
 
 
@@ -63,6 +64,9 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     The newest snapshot's residual has it nevertheless.
     """
+    base: Literal["auto", "unpredicted"] = "auto"
+    """What deltas are taken against, where that pays: the tensor as it was, zero, or (not for mode
+    "paper") what other tensors of the state say of it; "unpredicted": not the last."""
 
     def __post_init__(self) -> None:
         """Raise `PolicyError` for a value out of range."""
@@ -96,6 +100,18 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+# Fields that the first readers know: they refuse a rule with more.
+_FIRST_FIELDS = 8
+
+
+def _without_defaults(fields: list[Any]) -> list[Any]:
+    """Leave out the last fields, as far as old readers do not know them and they say nothing."""
+    known = msgspec.structs.fields(Rule)
+    while len(fields) > _FIRST_FIELDS and fields[-1] == known[len(fields) - 1].default:
+        fields = fields[:-1]
+    return fields
 
 
 def _check_range(name: str, value: object, low: int, high: int) -> None:
@@ -175,7 +191,7 @@ class Policy:
 
     def to_builtins(self) -> list[Any]:
         """Return the policy as plain lists, for a file."""
-        return [msgspec.to_builtins(rule) for rule in self.rules]
+        return [_without_defaults(msgspec.to_builtins(rule)) for rule in self.rules]
 
     @classmethod
     def from_builtins(cls, rules: object) -> Policy:

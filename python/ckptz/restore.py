@@ -16,7 +16,7 @@ from . import codec
 from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
-from .file import PAYLOAD_AT
+from .file import PAYLOAD_AT, PREDICTED_BASES
 from .layers import MOST_FILES, LayerFiles, Numbering, SchemaOf, Selection, new_array, whole
 from .schema import decode_values
 from .snapshot import Extra, resolve_values
@@ -137,6 +137,11 @@ class OpenChain(Closing):
         except FormatError as error:
             raise self._about(self.entry, str(error)) from error
 
+    @property
+    def headers(self) -> bytes:
+        """Record headers of the snapshot."""
+        return self._files.stored[len(self.layers) - 1].headers
+
     def plain_values(self) -> list[object]:
         """Return the plain values in schema order. Raises `FormatError`."""
         try:
@@ -159,6 +164,9 @@ class OpenChain(Closing):
             if residual is not None:
                 files[-1] = [(files[-1][0][0], self._members, [])]
             chain = codec.Chain(self._numbering.shapes(), files, path, every_layer)
+        for number, (layer, (file, _)) in enumerate(zip(layers, path, strict=True)):
+            if chain.predicts(number) and not self._files.readers[file].features & PREDICTED_BASES:
+                raise self._about(layer, "offset 12: predicted bases without their feature bit")
         for number, length in enumerate(chain.payload_bytes()):
             found = self._files.readers[number].payload_bytes
             if found != length:

@@ -40,6 +40,8 @@ class TensorStats:
     """Key path of the tensor that this one is a link to."""
     age: int
     """Saves for which it has been left as it was (`Rule(every=..)`)."""
+    siblings: tuple[str, ...] = ()
+    """Key paths of the tensors that a predicted base is computed from, beside its own past."""
 
     @property
     def ratio(self) -> float:
@@ -153,5 +155,6 @@ def _tensor_stats(
             table_bytes=record["table_bytes"],
             link=None if source is None else nodes[source].path,
             age=ages.get(number, 0),
+            siblings=tuple(nodes[number].path for number in record["siblings"]),
         )
     return tensors

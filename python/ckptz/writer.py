@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 from . import codec
-from .base import Base, Sources, rebuild
-from .encode import Encoded, encode_tensors, sums_of
+from .base import Base, Sources, predictions_of, rebuild
+from .encode import Encoded, Predicted, encode_tensors, sums_of
 from .errors import FormatError, NetworkError, StateChangedError, warn
 from .file import EXTRA, RESIDUAL, FileWriter
 from .loss import pack_extra, stale_tensors
@@ -30,6 +30,11 @@ from .store import Entry, Store
 
 __all__ = ["SnapshotWriter"]
 
+# Tensors that others predict are searched for at so many deltas after a full snapshot, and then at
+# every so many.
+_EAGER = 3
+_SELDOM = 10
+
 
 @dataclass(slots=True)
 class _Job:
@@ -43,6 +48,10 @@ class _Job:
     own: bool
     stale: dict[int, int]
     """Tensors that are left as they were, with the age that they have then."""
+    known: list[Predicted | None]
+    """How records were predicted before."""
+    search: bool
+    """Whether to look for more that can be."""
 
 
 class SnapshotWriter:
@@ -115,12 +124,14 @@ class SnapshotWriter:
         # From here to the end the base is neither the old nor the new one.
         self._base = None
         sources = Sources.of(flat.arrays, schema, old, base)
-        job = _Job(sources, schema, meta, holds_schema, specs, flat.own, stale)
-        entry = self._commit(job, threads, progress)
+        known, search = _siblings(schema, base)
+        job = _Job(sources, schema, meta, holds_schema, specs, flat.own, stale, known, search)
+        entry, headers = self._commit(job, threads, progress)
         self.tip = self._restored = None
         self._has_saved = True
         before = [] if base is None else base.files
-        self._base = Base(entry, schema, sources.after, values, [*before, entry.listed])
+        files, known = [*before, entry.listed], predictions_of(schema, headers)
+        self._base = Base(entry, schema, sources.after, values, files, known)
         return entry
 
     def _base_at(self, after: Entry | None, threads: int) -> tuple[Base | None, Entry | None]:
@@ -203,7 +214,10 @@ class SnapshotWriter:
         except FormatError:  # a policy of some other version
             return False
 
-    def _commit(self, job: _Job, threads: int, progress: Callable[[int], None] | None) -> Entry:
+    def _commit(
+        self, job: _Job, threads: int, progress: Callable[[int], None] | None
+    ) -> tuple[Entry, bytes]:
+        """Make a snapshot durable; return its entry and its record headers."""
         targets = job.sources.targets
         with attempt(self.store, job.meta, sum(target.nbytes for target in targets)) as files:
             checked = self._exact and not job.meta.full and not job.own
@@ -219,7 +233,7 @@ class SnapshotWriter:
                     )
             entry = files.commit(found, meta)
         self._delete_old(found)
-        return entry
+        return entry, encoded.headers
 
     def _encode(
         self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
@@ -233,6 +247,8 @@ class SnapshotWriter:
             job.sources.bases,
             job.specs,
             stale=job.stale,
+            known=job.known,
+            search=job.search,
             threads=threads,
             progress=progress,
         )
@@ -270,6 +286,19 @@ class SnapshotWriter:
             raise
         except OSError:
             pass
+
+
+def _siblings(schema: Schema, base: Base | None) -> tuple[list[Predicted | None], bool]:
+    """Return how records were predicted before, and whether to search for more.
+
+    Both follow from the store, so that a manager that is opened anew writes the same.
+    """
+    if base is None:
+        return [], False
+    if base.schema.raw != schema.raw:
+        return [], True
+    deltas = len(base.files) - 1
+    return base.predictions, deltas < _EAGER or deltas % _SELDOM == 0
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -155,6 +155,11 @@ impl RecordHeader {
         if let Kind::Link(source) = self.kind { Some(source) } else { None }
     }
 
+    /// The records that its base is predicted from.
+    pub fn siblings(&self) -> &[u32] {
+        if let Base::Predicted(prediction) = &self.base { &prediction.siblings } else { &[] }
+    }
+
     /// What symbols 1, 2 .. stand for, where they have representatives.
     pub fn representatives(&self) -> Option<Vec<f64>> {
         match &self.kind {

@@ -279,7 +279,7 @@ mod tests {
         let mask = (u64::MAX >> (64 - E::BITS)) >> u32::from(positive);
         let (target, before): (Vec<E>, Vec<E>) =
             pairs.iter().map(|&(t, b)| (E::of_bits(t & mask), E::of_bits(b & mask))).unzip();
-        let spec = Spec { lossy: Some(*lossy), links: false, chunk_log2 };
+        let spec = Spec { lossy: Some(*lossy), links: false, predict: false, chunk_log2 };
         let mut base = before.clone();
         let header = Encoder::new(spec).expect("valid").encode(&target, &mut base, &mut Vec::new()).expect("encodes");
         if header.kind == Kind::Same {

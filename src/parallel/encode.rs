@@ -1,82 +1,22 @@
 //! Encoding the tensors of a snapshot in order, as many bytes at a time as the caller has room for.
 
-use super::Pool;
+use super::families::{Beside, Families, copy_of};
+use super::large::Current;
 use super::links::link_record;
+use super::small::{Coded, encode_small, small_runs};
+use super::{Pool, Tensor};
 use crate::error::{Error, Result};
 use crate::fenv;
-use crate::float::{Element, ElementType};
-use crate::header::chunk_count;
-use crate::plan::{AnyPlan, BaseRole, ChunkBase};
-use crate::record::RecordWriter;
-use crate::spec::Spec;
-use crate::view::{elements, with_element_type};
-
-/// A tensor to encode: its elements, little-endian, in C order.
-pub struct Tensor<'a> {
-    pub element: ElementType,
-    pub spec: Spec,
-    pub target: &'a [u8],
-    pub base: TensorBase<'a>,
-}
-
-/// What a tensor is coded against.
-pub enum TensorBase<'a> {
-    /// Nothing: exactly.
-    None,
-    /// The previous reconstruction, which becomes the new one.
-    Previous(&'a mut [u8]),
-    /// This snapshot's reconstruction, which stays: a residual.
-    Own(&'a [u8]),
-}
-
-impl TensorBase<'_> {
-    fn bytes(&self) -> Option<(&[u8], BaseRole)> {
-        match self {
-            TensorBase::None => None,
-            TensorBase::Previous(base) => Some((base, BaseRole::Previous)),
-            TensorBase::Own(base) => Some((base, BaseRole::Own)),
-        }
-    }
-}
-
-impl Tensor<'_> {
-    pub fn elements(&self) -> usize {
-        self.target.len() / self.element.size().max(1)
-    }
-
-    /// Whether its reconstruction may differ from its target.
-    pub fn may_be_lossy(&self) -> bool {
-        self.spec.lossy.is_some() && self.element.is_float() && matches!(self.base, TensorBase::Previous(_))
-    }
-
-    fn check(&self) -> Result<()> {
-        self.spec.check()?;
-        let size = self.element.size();
-        if size == 0 || !self.target.len().is_multiple_of(size) {
-            return Err(Error::Request("a tensor's bytes are not a whole number of elements"));
-        }
-        if self.base.bytes().is_some_and(|(base, _)| base.len() != self.target.len()) {
-            return Err(Error::Request("target and base have different lengths"));
-        }
-        with_element_type!(self.element, E => elements::<E>(self.target).map(|_| ()), _size => Ok(()))
-    }
-}
-
-/// A tensor of several chunks that is being written.
-struct Current {
-    plan: AnyPlan,
-    record: RecordWriter,
-    next: usize,
-    chunks: usize,
-    finite: bool,
-}
 
 /// Where a snapshot's encoding stands.
 pub struct SnapshotEncoder {
     links: Vec<Option<u32>>,
     /// The record number of the first tensor.
     first: u32,
+    families: Families,
+    /// By record; how many are done, in the order of coding.
     headers: Vec<Vec<u8>>,
+    coded: usize,
     summary: Summary,
     current: Option<Current>,
     /// Coded bytes that the caller had no room for, from this position on.
@@ -102,23 +42,32 @@ impl Summary {
     }
 }
 
-/// Original bytes that are worked on at once, at most (or one chunk).
-const BATCH_BYTES: usize = 16 << 20;
-
 impl SnapshotEncoder {
     /// `links[i]`: the tensor that tensor i is a link to, as [`find_links`](super::find_links) tells. `first`: the
     /// record number of the first tensor, where a snapshot is encoded in several goes.
     pub fn new(links: Vec<Option<u32>>, first: u32) -> Self {
+        Self::with_families(Families::none(links.len()), links, first)
+    }
+
+    /// The same where bases are predicted, as [`find_families`](super::find_families) tells.
+    pub fn with_families(families: Families, links: Vec<Option<u32>>, first: u32) -> Self {
         SnapshotEncoder {
+            headers: vec![Vec::new(); links.len()],
+            coded: 0,
             links,
             first,
+            families,
             summary: Summary { lossy: false, finite: true },
-            headers: Vec::new(),
             current: None,
             spill: Vec::new(),
             spilled: 0,
             slots: Vec::new(),
         }
+    }
+
+    /// Whether any record's base is predicted.
+    pub fn predicts(&self) -> bool {
+        self.families.any()
     }
 
     /// Writes coded bytes to `out` and tells how many; none once everything is coded. `tensors` are the same at every call, and
@@ -129,7 +78,7 @@ impl SnapshotEncoder {
 
     fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], pool: &Pool) -> Result<usize> {
         let mut written = self.take_spill(out);
-        while written == 0 && (self.headers.len() < tensors.len() || self.current.is_some()) {
+        while written == 0 && self.coded < tensors.len() {
             let batch = self.next_batch(tensors, pool)?;
             for slot in &batch {
                 written += self.emit(slot, &mut out[written..]);
@@ -141,7 +90,7 @@ impl SnapshotEncoder {
 
     /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more; completes the links.
     pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<(Vec<u8>, Summary)> {
-        if self.headers.len() != tensors.len() || self.spilled < self.spill.len() || self.current.is_some() {
+        if self.coded != tensors.len() || self.spilled < self.spill.len() {
             return Err(Error::Request("the snapshot is not yet encoded"));
         }
         fenv::standard(|| self.write_links(tensors))?;
@@ -182,151 +131,66 @@ impl SnapshotEncoder {
         let mut slots = std::mem::take(&mut self.slots);
         slots.iter_mut().for_each(Vec::clear);
         if self.current.is_none() {
-            let start = self.headers.len();
-            let small = self.small_tensors(tensors);
-            if small > 0 {
-                let batch = &mut tensors[start..start + small];
-                for (header, summary) in encode_small(batch, &self.links[start..], &mut slots, pool)? {
-                    self.headers.push(header);
-                    self.summary.add(summary);
-                }
+            let runs = small_runs(self.coded, tensors, &self.links, &self.families);
+            if !runs.is_empty() {
+                let coded = encode_small(runs, tensors, &self.links, &mut self.families, &mut slots, pool)?;
+                coded.into_iter().for_each(|coded| self.take(coded));
                 return Ok(slots);
             }
-            self.current = Some(Current::new(&tensors[start], pool)?);
         }
-        let Some(current) = &mut self.current else { return Ok(slots) };
-        let tensor = &mut tensors[self.headers.len()];
-        current.encode(tensor, &mut slots, pool)?;
-        if current.next == current.chunks {
-            let element = tensor.element;
-            if let Some(done) = self.current.take() {
-                let (header, summary) = done.finish(element);
-                self.headers.push(header);
-                self.summary.add(summary);
-            }
+        let number = self.families.order[self.coded];
+        let (tensor, others) = Others::of(tensors, number);
+        if self.current.is_none() && self.families.keeps(number) {
+            self.families.keep(number, copy_of(tensor.base.bytes().map_or(&[], |(base, _)| base)));
+        }
+        let mut family = self.families.of[number].take();
+        let families = &self.families;
+        let find = |wanted: usize| (others.get(wanted), families.kept(wanted));
+        let siblings = Beside { find: &find }.of(family.as_ref());
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => Current::new(tensor, family.as_mut(), siblings, pool)?,
+        };
+        current.encode(tensor, siblings, &mut slots, pool)?;
+        self.families.of[number] = family;
+        if current.is_done() {
+            let (header, summary) = current.finish(tensor.element);
+            self.take(Coded { number, header, summary, before: None });
+        } else {
+            self.current = Some(current);
         }
         Ok(slots)
     }
 
-    /// How many of the next tensors have one chunk at most (or are links), within a batch.
-    fn small_tensors(&self, tensors: &[Tensor<'_>]) -> usize {
-        let start = self.headers.len();
-        let mut bytes = 0;
-        let fits = |i: &usize| {
-            let tensor = &tensors[*i];
-            let small = chunk_count(tensor.elements(), tensor.spec.chunk_log2) <= 1;
-            let is_link = self.links[*i].is_some();
-            bytes += if is_link { 0 } else { tensor.target.len() };
-            is_link || (small && (bytes <= BATCH_BYTES || *i == start))
-        };
-        (start..tensors.len()).take_while(fits).count()
-    }
-}
-
-/// Encodes tensors of one chunk at most, each into a slot of its own; links are passed over.
-fn encode_small(
-    tensors: &mut [Tensor<'_>],
-    links: &[Option<u32>],
-    slots: &mut Vec<Vec<u8>>,
-    pool: &Pool,
-) -> Result<Vec<(Vec<u8>, Summary)>> {
-    slots.resize_with(tensors.len(), Vec::new);
-    let work = tensors.iter_mut().zip(slots.iter_mut()).zip(links).collect();
-    let encode = |((tensor, slot), link): ((&mut Tensor<'_>, &mut Vec<u8>), &Option<u32>)| match link {
-        // A link's source tells whether it is finite.
-        Some(_) => Ok((Vec::new(), Summary { lossy: false, finite: true })),
-        None => encode_one(tensor, slot),
-    };
-    pool.map(work, encode).into_iter().collect()
-}
-
-fn encode_one(tensor: &mut Tensor<'_>, slot: &mut Vec<u8>) -> Result<(Vec<u8>, Summary)> {
-    let serial = Pool::new(1)?;
-    let mut current = Current::new(tensor, &serial)?;
-    if current.chunks > 0 {
-        let encoded =
-            current.plan.encode_chunk(0, tensor.target, &mut base_range(&mut tensor.base, 0..usize::MAX), slot)?;
-        current.record.add(encoded);
-    }
-    Ok(current.finish(tensor.element))
-}
-
-fn base_range<'a>(base: &'a mut TensorBase<'_>, range: std::ops::Range<usize>) -> ChunkBase<'a> {
-    match base {
-        TensorBase::None => ChunkBase::None,
-        TensorBase::Previous(base) => {
-            let end = range.end.min(base.len());
-            ChunkBase::Previous(&mut base[range.start..end])
+    /// Notes what became of the next tensor.
+    fn take(&mut self, coded: Coded) {
+        let Coded { number, header, summary, before } = coded;
+        if let Some(content) = before {
+            self.families.keep(number, content);
         }
-        TensorBase::Own(base) => ChunkBase::Own(&base[range.start..range.end.min(base.len())]),
+        self.families.coded(number);
+        self.headers[number] = header;
+        self.summary.add(summary);
+        self.coded += 1;
     }
 }
 
-/// A chunk's number and bytes.
-type Piece<'a> = (usize, &'a [u8]);
-
-impl Current {
-    fn new(tensor: &Tensor<'_>, pool: &Pool) -> Result<Self> {
-        tensor.check()?;
-        let plan = AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), pool)?;
-        let record = RecordWriter::of_header(plan.header());
-        let chunks = record.chunks(tensor.elements());
-        let finite = all_finite(tensor, pool)?;
-        Ok(Current { plan, record, next: 0, chunks, finite })
-    }
-
-    /// The header's bytes, and what is true of the record.
-    fn finish(self, element: ElementType) -> (Vec<u8>, Summary) {
-        let header = self.record.finish();
-        let mut bytes = Vec::new();
-        header.write(element, &mut bytes);
-        (bytes, Summary { lossy: header.is_lossy(), finite: self.finite })
-    }
-
-    /// Encodes the next chunks, each into a slot of its own.
-    fn encode(&mut self, tensor: &mut Tensor<'_>, slots: &mut Vec<Vec<u8>>, pool: &Pool) -> Result<()> {
-        let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
-        let count = (BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
-        slots.resize_with(count, Vec::new);
-        let start = self.next * chunk_bytes;
-        let length = (count * chunk_bytes).min(tensor.target.len() - start);
-        let work = (self.next..)
-            .zip(tensor.target[start..start + length].chunks(chunk_bytes))
-            .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
-            .zip(slots.iter_mut())
-            .collect();
-        let plan = &self.plan;
-        let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
-            let (number, target) = piece;
-            plan.encode_chunk(number, target, &mut base, slot)
-        };
-        for encoded in pool.map(work, encode) {
-            self.record.add(encoded?);
-        }
-        self.next += count;
-        Ok(())
-    }
+/// The tensors of a snapshot but one.
+struct Others<'a, 't> {
+    before: &'a [Tensor<'t>],
+    after: &'a [Tensor<'t>],
 }
 
-fn base_chunks<'a>(
-    base: &'a mut TensorBase<'_>,
-    range: std::ops::Range<usize>,
-    chunk_bytes: usize,
-) -> Vec<ChunkBase<'a>> {
-    let count = range.len().div_ceil(chunk_bytes);
-    match base_range(base, range) {
-        ChunkBase::None => (0..count).map(|_| ChunkBase::None).collect(),
-        ChunkBase::Previous(base) => base.chunks_mut(chunk_bytes).map(ChunkBase::Previous).collect(),
-        ChunkBase::Own(base) => base.chunks(chunk_bytes).map(ChunkBase::Own).collect(),
+impl<'a, 't> Others<'a, 't> {
+    /// Tensor `number`, and the others.
+    fn of(tensors: &'a mut [Tensor<'t>], number: usize) -> (&'a mut Tensor<'t>, Self) {
+        let (before, rest) = tensors.split_at_mut(number);
+        let (tensor, after) = rest.split_at_mut(1);
+        (&mut tensor[0], Others { before, after })
     }
-}
 
-/// Whether every entry of a tensor is finite; true of what are no floats.
-fn all_finite(tensor: &Tensor<'_>, pool: &Pool) -> Result<bool> {
-    with_element_type!(tensor.element, E => {
-        let pieces = elements::<E>(tensor.target)?.chunks(1 << 16).collect();
-        // Without leaving a piece early, so that the loop is vectorised.
-        let finite = |piece: &[E]| piece.iter().fold(true, |finite, element| finite & element.finite());
-        Ok(pool.map(pieces, finite).into_iter().all(|finite| finite))
-    }, _size => Ok(true))
+    fn get(&self, number: usize) -> Option<&'a Tensor<'t>> {
+        let after = number.checked_sub(self.before.len() + 1);
+        self.before.get(number).or_else(|| self.after.get(after?))
+    }
 }

@@ -1,6 +1,6 @@
 //! Links: tensors that equal another one of the snapshot, or its rounding to f16 or bf16.
 
-use super::encode::{Tensor, TensorBase};
+use super::tensor::{Tensor, TensorBase};
 use crate::checksum::content_sum;
 use crate::error::{Error, Result};
 use crate::fenv;
@@ -153,11 +153,7 @@ pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32, first
     let distinct = tensors.get_disjoint_mut([target, source as usize]);
     let [linked, source_tensor] = distinct.map_err(|_| Error::Request("a link to itself or to nothing"))?;
     if let TensorBase::Previous(base) = &mut linked.base {
-        let reconstruction: &[u8] = match &source_tensor.base {
-            TensorBase::Previous(from) => from,
-            TensorBase::None | TensorBase::Own(_) => source_tensor.target,
-        };
-        round_into(source_tensor.element, reconstruction, linked.element, base)?;
+        round_into(source_tensor.element, source_tensor.reconstruction(), linked.element, base)?;
     }
     let content: &[u8] = match &linked.base {
         TensorBase::Previous(base) => base,

@@ -2,14 +2,23 @@
 
 mod copy;
 mod encode;
+mod families;
+mod large;
 pub(crate) mod links;
 mod pool;
 mod restore;
+mod screen;
+mod siblings;
 mod single;
+mod small;
+mod tensor;
 
 pub use copy::copy_changed;
-pub use encode::{SnapshotEncoder, Summary, Tensor, TensorBase};
+pub use encode::{SnapshotEncoder, Summary};
+pub use families::Families;
 pub use links::find_links;
 pub use pool::Pool;
 pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window, needed, pieces, place};
+pub use siblings::{Known, find_families};
 pub use single::decode_record;
+pub use tensor::{Tensor, TensorBase};

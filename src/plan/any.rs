@@ -1,13 +1,14 @@
 //! Plans whose element type is known only at run time.
 
-use super::{BaseRole, ExactPlan, Plan, Workers};
+use super::{BaseRole, ExactPlan, Plan, Relatives, Without, Workers};
 use crate::chunk::encode::EncodedChunk;
 use crate::chunk::with_scratch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::float::{Element, ElementType};
 use crate::header::RecordHeader;
+use crate::predict::{Formula, Siblings};
 use crate::spec::Spec;
-use crate::view::{elements, elements_mut};
+use crate::view::{elements, elements_mut, with_element_type};
 
 /// A plan whose element type is known at run time.
 pub enum AnyPlan {
@@ -40,6 +41,33 @@ fn plan_of<E: Element>(
     Ok(Plan::new(spec, elements(target)?, base, workers))
 }
 
+fn relatives<'a, E: Element>(
+    spec: &Spec,
+    target: &'a [u8],
+    base: &'a [u8],
+    siblings: Siblings<'a, u8>,
+) -> Result<Relatives<'a, E>> {
+    let (target, base, siblings) = (elements(target)?, elements(base)?, siblings.of()?);
+    Ok(Relatives { target, base, siblings, chunk_log2: spec.chunk_log2 })
+}
+
+/// A plan whose element type is forgotten.
+trait IntoAny {
+    fn any(self) -> AnyPlan;
+}
+
+macro_rules! into_any {
+    ($($element:ty => $variant:ident),*) => {
+        $(impl IntoAny for Plan<$element> {
+            fn any(self) -> AnyPlan {
+                AnyPlan::$variant(self)
+            }
+        })*
+    };
+}
+
+into_any!(half::f16 => F16, half::bf16 => BF16, f32 => F32, f64 => F64);
+
 impl AnyPlan {
     /// Decides how elements of type `element`, given as bytes, will be coded.
     pub fn new(
@@ -61,6 +89,48 @@ impl AnyPlan {
         })
     }
 
+    /// The plan for floats whose base is predicted by a formula from siblings with these record numbers, if that beats `without`.
+    pub fn predicted(
+        element: ElementType,
+        spec: &Spec,
+        (target, base): (&[u8], &[u8]),
+        siblings: Siblings<'_, u8>,
+        from: (Formula, &[u32]),
+        without: Without,
+        workers: &impl Workers,
+    ) -> Result<Option<Self>> {
+        with_element_type!(element, E => {
+            let of = relatives::<E>(spec, target, base, siblings)?;
+            Ok(Plan::predicted(spec, &of, from, without, workers).map(IntoAny::any))
+        }, _size => Ok(None))
+    }
+
+    /// The plan for floats that are coded after their siblings although these say nothing of them.
+    pub fn unpredicted(
+        element: ElementType,
+        spec: &Spec,
+        (target, base): (&[u8], &[u8]),
+        siblings: Siblings<'_, u8>,
+        (formula, records): (Formula, &[u32]),
+        workers: &impl Workers,
+    ) -> Result<Self> {
+        with_element_type!(element, E => {
+            let of = relatives::<E>(spec, target, base, siblings)?;
+            Ok(Plan::unpredicted(spec, &of, formula, records, workers).any())
+        }, _size => Err(Error::Request("a prediction of something else than floats")))
+    }
+
+    /// What a prediction has to beat this plan for floats.
+    pub fn to_beat(&self, target: &[u8], base: &[u8], chunk_log2: u8) -> Result<Without> {
+        Ok(match self {
+            AnyPlan::F16(plan) => plan.to_beat(elements(target)?, elements(base)?, chunk_log2),
+            AnyPlan::BF16(plan) => plan.to_beat(elements(target)?, elements(base)?, chunk_log2),
+            AnyPlan::F32(plan) => plan.to_beat(elements(target)?, elements(base)?, chunk_log2),
+            AnyPlan::F64(plan) => plan.to_beat(elements(target)?, elements(base)?, chunk_log2),
+            AnyPlan::Bytes(_) | AnyPlan::SameBytes(_) => Without { bytes: 0, squared_error: 0.0 },
+        })
+    }
+
     /// The header, but for its index and its error.
     pub fn header(&self) -> RecordHeader {
         match self {
@@ -73,19 +143,20 @@ impl AnyPlan {
         }
     }
 
-    /// Appends chunk `number`, and turns a previous base into the reconstruction.
+    /// Appends chunk `number`, and turns a previous base into the reconstruction. `siblings`: what a prediction reads of them.
     pub fn encode_chunk(
         &self,
         number: usize,
         target: &[u8],
         base: &mut ChunkBase<'_>,
+        siblings: Siblings<'_, u8>,
         slot: &mut Vec<u8>,
     ) -> Result<EncodedChunk> {
         match self {
-            AnyPlan::F16(plan) => encode_float(plan, number, target, base, slot),
-            AnyPlan::BF16(plan) => encode_float(plan, number, target, base, slot),
-            AnyPlan::F32(plan) => encode_float(plan, number, target, base, slot),
-            AnyPlan::F64(plan) => encode_float(plan, number, target, base, slot),
+            AnyPlan::F16(plan) => encode_float(plan, number, target, base, siblings, slot),
+            AnyPlan::BF16(plan) => encode_float(plan, number, target, base, siblings, slot),
+            AnyPlan::F32(plan) => encode_float(plan, number, target, base, siblings, slot),
+            AnyPlan::F64(plan) => encode_float(plan, number, target, base, siblings, slot),
             AnyPlan::SameBytes(_) => Ok(EncodedChunk::default()),
             AnyPlan::Bytes(plan) => Ok(encode_bytes(plan, target, base, slot)),
         }
@@ -97,12 +168,15 @@ fn encode_float<E: Element>(
     number: usize,
     target: &[u8],
     base: &mut ChunkBase<'_>,
+    siblings: Siblings<'_, u8>,
     slot: &mut Vec<u8>,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
     Ok(match base {
         ChunkBase::None => plan.encode_chunk(number, target, None, slot),
-        ChunkBase::Previous(base) => plan.encode_chunk(number, target, Some(elements_mut(base)?), slot),
+        ChunkBase::Previous(base) => {
+            plan.encode_chunk_beside(number, target, elements_mut(base)?, siblings.of()?, slot)
+        }
         ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, slot),
     })
 }

@@ -1,6 +1,7 @@
 //! Planning an exact record: exponent classes, difference to the base, or bytes, whichever is smallest.
 
 use super::classes::{ClassPlanner, Classes};
+use super::predicted::{Expected, Relatives};
 use super::sample::{SAMPLED_FROM, Source, is_repetitive};
 use super::{BaseRole, Workers, changed_chunks};
 use crate::bytes;
@@ -11,6 +12,7 @@ use crate::coding::Coding;
 use crate::exact::{Difference, ExponentClass, Window};
 use crate::float::Element;
 use crate::header::{Base, Kind, RecordHeader, chunk_count};
+use crate::predict::Prediction;
 use crate::quantize::Against;
 use crate::spec::Spec;
 
@@ -44,6 +46,28 @@ impl ExactPlan {
         let needs_base = unchanged || matches!(rule, Rule::Difference { .. });
         let base = base.filter(|_| needs_base).map_or(Base::Zero, |(_, role)| role.base());
         ExactPlan { rule, base, chunk_log2: spec.chunk_log2, bytes }
+    }
+
+    /// The plan for a tensor whose base is predicted: its difference to that.
+    pub fn predicted<E: Element>(of: &Relatives<'_, E>, prediction: Prediction, workers: &impl Workers) -> Self {
+        let elements = of.target.len();
+        let chunks: Vec<usize> = (0..chunk_count(elements, of.chunk_log2)).collect();
+        let Classes { window, highest, coded } = match of.expected(&prediction, false) {
+            Expected::Whole(base) => {
+                let all = Source { target: of.target, base: Some(&base), chunk_log2: of.chunk_log2, chunks: &chunks };
+                ClassPlanner { of: None, spread: all, blocks: all, workers }.plan(Difference)
+            }
+            Expected::Samples { spread, blocks } => {
+                let (spread, blocks) = (spread.source(), blocks.source());
+                ClassPlanner { of: Some((elements, of.chunk_log2)), spread, blocks, workers }.plan(Difference)
+            }
+        };
+        let rule = Rule::Difference { window, highest, coding: coded.coding };
+        ExactPlan { rule, base: Base::Predicted(prediction), chunk_log2: of.chunk_log2, bytes: coded.bits.div_ceil(8) }
+    }
+
+    pub fn prediction(&self) -> Option<&Prediction> {
+        if let Base::Predicted(prediction) = &self.base { Some(prediction) } else { None }
     }
 
     /// The plan for elements that are opaque bytes of `size` each.
@@ -108,7 +132,7 @@ impl ExactPlan {
 
     /// Whether a chunk is only marked as unchanged.
     fn leaves(&self, target: &[u8], base: Option<&[u8]>) -> bool {
-        self.base != Base::Zero && base == Some(target)
+        matches!(self.base, Base::Previous | Base::Own) && base == Some(target)
     }
 
     pub fn header(&self) -> RecordHeader {

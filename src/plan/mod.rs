@@ -4,17 +4,21 @@ mod any;
 mod classes;
 mod exact;
 mod lossy;
+mod predicted;
 mod sample;
 mod tops;
 
 pub use any::{AnyPlan, ChunkBase};
 pub use exact::ExactPlan;
 pub use lossy::LossyPlan;
+pub use predicted::{Relatives, Without};
+pub use sample::sampled_places;
 
-use crate::chunk::encode::EncodedChunk;
+use crate::chunk::encode::{EncodedChunk, Squares};
 use crate::chunk::{Scratch, with_scratch};
 use crate::float::Element;
 use crate::header::{Base, RecordHeader, chunk_count};
+use crate::predict::Siblings;
 use crate::spec::Spec;
 
 /// Runs pieces of work, perhaps at once, and takes the results in order.
@@ -138,6 +142,26 @@ impl<E: Element> Plan<E> {
             }
             _ => EncodedChunk::default(),
         }
+    }
+
+    /// The same where the base may be predicted; `siblings`: their part of the chunk.
+    pub fn encode_chunk_beside(
+        &self,
+        number: usize,
+        target: &[E],
+        base: &mut [E],
+        siblings: Siblings<'_, E>,
+        out: &mut Vec<u8>,
+    ) -> EncodedChunk {
+        let Some(prediction) = self.prediction() else { return self.encode_chunk(number, target, Some(base), out) };
+        // The error of a record is told by the delta to the previous reconstruction, whatever its base.
+        let delta = match self {
+            Plan::Lossy(plan) => plan.measured(number).sum_of_squares(target, base),
+            _ => 0.0,
+        };
+        prediction.predict(base, siblings);
+        let encoded = self.encode_chunk(number, target, Some(base), out);
+        EncodedChunk { errors: Squares { delta, ..encoded.errors }, ..encoded }
     }
 
     /// Appends a chunk of a residual.

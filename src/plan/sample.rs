@@ -29,6 +29,12 @@ impl<E: Element> Sample<E> {
         self.target.iter().zip(base).filter(|(target, base)| target.bits() != base.bits()).count()
     }
 
+    /// A sample of entries that were gathered before.
+    pub fn new(target: Vec<E>, base: Option<Vec<E>>) -> Self {
+        let blocks = (0..target.len() >> BLOCK_LOG2).collect();
+        Sample { target, base, blocks }
+    }
+
     /// The sample as something to plan from, in chunks of 2^[`BLOCK_LOG2`].
     pub fn source(&self) -> Source<'_, E> {
         Source { target: &self.target, base: self.base.as_deref(), chunk_log2: BLOCK_LOG2, chunks: &self.blocks }
@@ -68,7 +74,7 @@ impl<'a, E: Element> Source<'a, E> {
     }
 
     /// One piece from each of `pieces` equal parts, at a hashed place in it: a fixed stride could beat with the length of rows.
-    fn gather(&self, pieces: usize, length: usize) -> Sample<E> {
+    pub fn gather(&self, pieces: usize, length: usize) -> Sample<E> {
         let entries = pieces * length;
         let mut target = Vec::with_capacity(entries);
         let mut base = self.base.map(|_| Vec::with_capacity(entries));
@@ -86,8 +92,21 @@ impl<'a, E: Element> Source<'a, E> {
                 sampled.extend_from_slice(&base[piece]);
             }
         }
-        Sample { target, base, blocks: (0..entries >> BLOCK_LOG2).collect() }
+        Sample::new(target, base)
     }
+}
+
+/// Runs that are looked at to tell whether tensors are siblings.
+const LOOKS: usize = 64;
+
+/// About a thousand places of a tensor, all of a small one, in short runs from all over; the same for all tensors of one length.
+pub fn sampled_places(elements: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let sampled = elements > LOOKS * RUN;
+    let part = elements / LOOKS;
+    (0..if sampled { LOOKS } else { 1 }).map(move |run| {
+        let start = run * part + scaled(hash(run as u64), part.saturating_sub(RUN));
+        if sampled { start..start + RUN } else { 0..elements }
+    })
 }
 
 /// `hash`, scaled to a number below `limit`.

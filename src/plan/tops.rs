@@ -23,7 +23,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         let Promotion::Buckets { bits } = promotion else { return None };
         let lossy = self.lossy;
         let plain = lossy.coding == CodingChoice::Plain && lossy.representative == Representative::Midrange;
-        if !plain || lossy.base != BaseChoice::Previous || lossy.refinement > 0 {
+        if !plain || self.predicted || lossy.base != BaseChoice::Previous || lossy.refinement > 0 {
             return None;
         }
         let chunks = self.tops_of_chunks::<D>((1 << bits) - 1)?;
@@ -37,6 +37,8 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
             rule: rule(encoding),
             chunk_log2: self.chunk_log2,
             from_zero: false,
+            prediction: None,
+            within: false,
             exceptions: 0,
             sampled: self.target.len() > SAMPLED_FROM,
             coded,

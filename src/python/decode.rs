@@ -1,9 +1,10 @@
 //! Chains and single records over NumPy arrays.
 
 use super::arrays::{Bytes, element_type, readable, writable};
+use super::encode::Predicted;
 use super::errors::guarded;
 use crate::error::Error;
-use crate::header::RecordHeader;
+use crate::header::{Base, RecordHeader};
 use crate::parallel::{self, Layer, Output, Pool, Selection, Shape};
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -72,6 +73,11 @@ impl Chain {
     /// The length of each file's payload.
     fn payload_bytes(&self) -> Vec<u64> {
         self.0.payload_bytes().to_vec()
+    }
+
+    /// Whether any record of a layer has a predicted base.
+    fn predicts(&self, layer: usize) -> bool {
+        self.0.layers().get(layer).is_some_and(Layer::predicts)
     }
 
     /// Where a chunk starts in the payload of its layer's file.
@@ -145,6 +151,21 @@ pub fn decode_record(
     })
 }
 
+/// For each record that its siblings say something of, the formula's number and the records that it reads, else None. All of a
+/// snapshot.
+#[pyfunction]
+pub fn predictions(headers: &[u8], shapes: Vec<(u16, usize)>) -> PyResult<Vec<Option<Predicted>>> {
+    let shapes = shapes_of(shapes)?;
+    let layer = guarded(|| Layer::parse(headers, (0..shapes.len()).collect(), &shapes))?;
+    let predicted = |header: &RecordHeader| match &header.base {
+        Base::Predicted(prediction) if prediction.says_something() => {
+            Some((prediction.formula.number(), prediction.siblings.clone()))
+        }
+        _ => None,
+    };
+    Ok(layer.headers().iter().map(predicted).collect())
+}
+
 /// What the record headers of a snapshot say, a dict each.
 #[pyfunction]
 pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>) -> PyResult<Bound<'py, PyList>> {
@@ -157,6 +178,7 @@ pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>)
         header.write(shape.element, &mut bytes);
         dict.set_item("kind", header.kind_name())?;
         dict.set_item("base", header.base_name())?;
+        dict.set_item("siblings", header.siblings())?;
         dict.set_item("coding", header.coding().map(crate::coding::Coding::name))?;
         dict.set_item("lossy", header.is_lossy())?;
         dict.set_item("needs_base", header.needs_base())?;

@@ -4,7 +4,8 @@ use super::arrays::{Bytes, element_type, readable, writable};
 use super::errors::guarded;
 use super::spec::Spec;
 use crate::float::ElementType;
-use crate::parallel::{self, Pool, Tensor, TensorBase, find_links};
+use crate::parallel::{self, Known, Pool, Tensor, TensorBase, find_families, find_links};
+use crate::predict::Formula;
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -37,9 +38,10 @@ enum Borrowed<'py> {
 #[pymethods]
 impl SnapshotEncoder {
     /// `bases[i]`: the previous reconstruction, which becomes the new one, or None; with `residual` the new one, which stays.
-    /// `first`: the record number of the first tensor.
+    /// `first`: the record number of the first tensor. `known`: for each tensor the formula and the records that its base was
+    /// predicted from in the snapshot before; `search`: whether to look for more such siblings. None at all: neither.
     #[new]
-    #[pyo3(signature = (targets, bases, elements, specs, residual, threads, first = 0))]
+    #[pyo3(signature = (targets, bases, elements, specs, residual, threads, first = 0, known = Vec::new(), search = false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -50,6 +52,8 @@ impl SnapshotEncoder {
         residual: bool,
         threads: usize,
         first: u32,
+        known: Vec<Option<Predicted>>,
+        search: bool,
     ) -> PyResult<Self> {
         if targets.len() != bases.len() || targets.len() != elements.len() || targets.len() != specs.len() {
             return Err(PyValueError::new_err("lists of different lengths"));
@@ -65,10 +69,24 @@ impl SnapshotEncoder {
             });
         let tensors = tensors.collect::<PyResult<Vec<_>>>()?;
         let encoder = SnapshotEncoder { tensors, residual, pool: Pool::new(threads)?, encoder: Mutex::new(None) };
-        let links = encoder.with_tensors(py, |tensors| find_links(tensors))?;
-        *encoder.encoder.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(parallel::SnapshotEncoder::new(links, first));
+        let known: Vec<Option<Known>> = known.into_iter().map(|known| of_records(known?, first)).collect();
+        let pool = &encoder.pool;
+        let begun = encoder.with_tensors(py, |tensors| {
+            let links = find_links(tensors)?;
+            let families = find_families(tensors, &links, &known, search, first, pool)?;
+            Ok(parallel::SnapshotEncoder::with_families(families, links, first))
+        })?;
+        *encoder.encoder.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(encoder)
+    }
+
+    /// Whether any record's base is predicted.
+    #[getter]
+    fn predicts(&self) -> bool {
+        {
+            let encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+            encoder.as_ref().is_some_and(parallel::SnapshotEncoder::predicts)
+        }
     }
 
     /// Writes coded bytes to `out` and returns how many; 0 once there are no more.
@@ -95,6 +113,15 @@ impl SnapshotEncoder {
         })?;
         Ok((PyBytes::new(py, &headers), summary.lossy, summary.finite))
     }
+}
+
+/// A formula's number and the records that it reads, as `predictions` tells them.
+pub type Predicted = (u8, Vec<u32>);
+
+/// Tensors instead of records.
+fn of_records((formula, records): Predicted, first: u32) -> Option<Known> {
+    let siblings = records.into_iter().map(|record| record.checked_sub(first)).collect::<Option<Vec<u32>>>()?;
+    Some((Formula::of_number(formula)?, siblings))
 }
 
 impl SnapshotEncoder {

@@ -31,5 +31,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode::decode_record, module)?)?;
     module.add_function(wrap_pyfunction!(decode::describe, module)?)?;
     module.add_function(wrap_pyfunction!(decode::useless_records, module)?)?;
+    module.add_function(wrap_pyfunction!(decode::predictions, module)?)?;
     Ok(())
 }

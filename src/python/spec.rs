@@ -19,15 +19,15 @@ fn unknown(what: &str, value: &str) -> PyErr {
 impl Spec {
     /// Bit for bit.
     #[staticmethod]
-    #[pyo3(signature = (*, links, chunk_log2))]
-    fn exact(links: bool, chunk_log2: u8) -> PyResult<Self> {
-        checked(crate::Spec { lossy: None, links, chunk_log2 })
+    #[pyo3(signature = (*, links, predict, chunk_log2))]
+    fn exact(links: bool, predict: bool, chunk_log2: u8) -> PyResult<Self> {
+        checked(crate::Spec { lossy: None, links, predict, chunk_log2 })
     }
 
     /// Lossy. Exactly one of `levels` and `bits` is given.
     #[staticmethod]
     #[pyo3(signature = (*, levels, bits, non_negative_levels, domain, representative, refinement, base, coding,
-                        exact_fallback, least_elements, links, chunk_log2))]
+                        exact_fallback, least_elements, links, predict, chunk_log2))]
     #[allow(clippy::too_many_arguments)]
     fn lossy(
         levels: Option<u8>,
@@ -41,6 +41,7 @@ impl Spec {
         exact_fallback: bool,
         least_elements: usize,
         links: bool,
+        predict: bool,
         chunk_log2: u8,
     ) -> PyResult<Self> {
         let promotion = match (levels, bits) {
@@ -79,7 +80,7 @@ impl Spec {
             exact_fallback,
             least_elements,
         };
-        checked(crate::Spec { lossy: Some(lossy), links, chunk_log2 })
+        checked(crate::Spec { lossy: Some(lossy), links, predict, chunk_log2 })
     }
 }
 

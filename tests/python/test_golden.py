@@ -120,6 +120,19 @@ def test_the_plain_reader_agrees_on_the_merged_store() -> None:
         check(store.restore(step), MERGED / f"expected-{step}.json")
 
 
+@pytest.mark.parametrize("mode", ["exact", "lossy"])
+def test_the_predicted_stores_restore(mode: str) -> None:
+    folder = GOLDEN / "predicted" / mode
+    manager, plain = ckptz.CheckpointManager(folder, readonly=True), read_ckptz.Store(str(folder))
+    assert manager.all_steps() == plain.steps() == [0, 1, 2, 3]
+    for step in range(4):
+        told = folder / f"expected-{step}.json"
+        check(manager.restore(step, keys="*", as_numpy=True), told)
+        check(plain.restore(step), told)
+    assert manager.verify().ok
+    assert "predicted" in {t.base for t in manager.stats(3).tensors.values()}
+
+
 def test_the_single_file_loads() -> None:
     check(ckptz.load_file(GOLDEN / "one.ckptz", keys="*", as_numpy=True), GOLDEN / "one.json")
     check(read_ckptz.read_file(str(GOLDEN / "one.ckptz")), GOLDEN / "one.json")

@@ -66,7 +66,8 @@ def test_a_restore_beyond_the_budget_warns(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_what_is_exact_costs_nothing(tmp_path: Path) -> None:
-    manager = CheckpointManager(tmp_path, "exact", loss_budget=0)
+    rule = ckptz.Rule(mode="exact", base="unpredicted")
+    manager = CheckpointManager(tmp_path, rule, loss_budget=0)
     for step in range(5):
         manager.save(step, TREES[step])
         manager.restore(max(0, step - 1))

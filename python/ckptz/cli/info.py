@@ -164,6 +164,7 @@ def _tensors_json(stats: SnapshotStats) -> list[dict[str, object]]:
             "shape": list(t.shape),
             "kind": t.kind,
             "base": t.base,
+            "siblings": list(t.siblings),
             "coding": t.coding,
             "lossy": t.lossy,
             "error": json_number(t.error),

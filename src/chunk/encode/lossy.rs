@@ -21,6 +21,8 @@ pub struct LossyRecord<'a, E: Element, D: Domain<E>> {
     pub coding: &'a Coding,
     /// The base is zero, not the previous reconstruction.
     pub from_zero: bool,
+    /// Whether a chunk that equals its base is only marked as unchanged.
+    pub leaves_unchanged: bool,
     pub exceptions: bool,
     pub measured: Measured,
 }
@@ -31,7 +33,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         let start = out.len();
         let (sum, errors) = self.quantize(target, base, scratch);
         let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
-        if unchanged && !self.from_zero {
+        if unchanged && self.leaves_unchanged {
             return EncodedChunk { length: None, sum, errors };
         }
         if self.exceptions {

@@ -83,6 +83,12 @@ pub struct Segment {
 }
 
 impl Measured {
+    /// The sum of squares of target - other, over the measured entries of a chunk.
+    pub fn sum_of_squares<E: Element>(self, target: &[E], other: &[E]) -> f64 {
+        let measured = self.segments(target.len()).filter(|segment| segment.measured);
+        measured.map(|segment| sum_of_squares(&target[segment.entries.clone()], &other[segment.entries])).sum()
+    }
+
     /// A chunk of so many entries in segments. All but the last are whole blocks.
     pub fn segments(self, entries: usize) -> impl Iterator<Item = Segment> {
         let mut start = 0;

@@ -28,6 +28,7 @@ impl QuantizeStage {
             encoding: &self.encoding,
             coding: &Coding::Constant(0),
             from_zero: false,
+            leaves_unchanged: true,
             exceptions: true,
             measured: Measured::Sample { chunk: 0 },
         };

@@ -32,6 +32,7 @@ fn agrees<D: Domain<f32>>(target: &[f32], before: &[f32], promotion: Promotion) 
         encoding: &encoding,
         coding: &coding,
         from_zero: false,
+        leaves_unchanged: true,
         exceptions: true,
         measured: Measured::All,
     };

@@ -46,23 +46,26 @@ pub fn pieces(files: &[Vec<Layer>], chosen: &[(usize, usize)], absent: &[Vec<u32
 /// Calls with (layer, record, chunk, length) for each chunk that has bytes, in the order in which a file holds them.
 fn in_order(layers: Vec<&Layer>, mut call: impl FnMut(usize, usize, usize, u64)) {
     let mut seen = vec![false; layers.first().map_or(0, |layer| layer.records.len())];
-    for named in &layers {
-        for &tensor in &named.tensors {
-            if std::mem::replace(&mut seen[tensor], true) {
-                continue;
-            }
-            let mut chunks = Vec::new();
-            for (number, layer) in layers.iter().enumerate() {
-                let Some(record) = layer.records[tensor].filter(|&record| !layer.absent[record]) else { continue };
-                let header = &layer.headers[record];
-                let coded = header.index.iter().enumerate().filter_map(|(chunk, entry)| Some((chunk, entry.length?)));
-                let coded = coded.filter(|(_, length)| *length > 0);
-                chunks.extend(coded.map(|(chunk, length)| (chunk << header.chunk_log2, number, record, chunk, length)));
-            }
-            chunks.sort_unstable();
-            for (_, layer, record, chunk, length) in chunks {
-                call(layer, record, chunk, length);
-            }
+    let named: Vec<usize> = match layers[..] {
+        // One alone has them in the order in which it was written.
+        [layer] => layer.order.iter().map(|&record| layer.tensors[record]).collect(),
+        _ => layers.iter().flat_map(|layer| &layer.tensors).copied().collect(),
+    };
+    for tensor in named {
+        if std::mem::replace(&mut seen[tensor], true) {
+            continue;
+        }
+        let mut chunks = Vec::new();
+        for (number, layer) in layers.iter().enumerate() {
+            let Some(record) = layer.records[tensor].filter(|&record| !layer.absent[record]) else { continue };
+            let header = &layer.headers[record];
+            let coded = header.index.iter().enumerate().filter_map(|(chunk, entry)| Some((chunk, entry.length?)));
+            let coded = coded.filter(|(_, length)| *length > 0);
+            chunks.extend(coded.map(|(chunk, length)| (chunk << header.chunk_log2, number, record, chunk, length)));
+        }
+        chunks.sort_unstable();
+        for (_, layer, record, chunk, length) in chunks {
+            call(layer, record, chunk, length);
         }
     }
 }

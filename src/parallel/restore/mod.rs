@@ -16,7 +16,8 @@ pub use window::{Output, Segment, Selection, Window};
 
 use crate::error::{Error, Flaw, Part, Result};
 use crate::float::ElementType;
-use crate::header::{Base, Kind, RecordHeader};
+use crate::header::{Kind, RecordHeader};
+use crate::predict::payload_order;
 use crate::wire::Reader;
 use group::Group;
 
@@ -35,9 +36,10 @@ pub struct Layer {
     tensors: Vec<usize>,
     /// Record of each tensor of the chain.
     records: Vec<Option<usize>>,
-    /// Where each chunk of each record starts in the payload.
+    /// Numbers of the records that have chunks, in the order in which these lie in the payload.
+    order: Vec<usize>,
+    /// Where each chunk of each record starts in the payload of its file.
     offsets: Vec<Vec<u64>>,
-    payload_bytes: u64,
     /// Records whose chunks are not in the file.
     absent: Vec<bool>,
     /// Records that the restore needs.
@@ -60,8 +62,6 @@ impl Layer {
         let mut input = Reader::new(bytes);
         let mut headers = Vec::new();
         let mut records = vec![None; shapes.len()];
-        let mut offsets = Vec::new();
-        let mut end = 0u64;
         for (number, &tensor) in tensors.iter().enumerate() {
             let shape = shapes.get(tensor).ok_or(Error::Request("a record of no tensor of the chain"))?;
             let header = RecordHeader::parse(&mut input, shape.element, shape.elements);
@@ -69,20 +69,16 @@ impl Layer {
             if records[tensor].replace(number).is_some() {
                 return Err(Error::Request("two records of one tensor in a snapshot"));
             }
-            let mut starts = Vec::with_capacity(header.index.len());
-            for entry in &header.index {
-                starts.push(end);
-                end = end.saturating_add(entry.length.unwrap_or(0));
-            }
-            offsets.push(starts);
             headers.push(header);
         }
         if input.remaining() > 0 {
             return Err(input.flaw("bytes are left over after the record headers").within(Part::Header));
         }
         let (absent, needed) = (vec![false; headers.len()], vec![true; headers.len()]);
-        let layer = Layer { headers, tensors, records, offsets, payload_bytes: end, absent, needed, file: 0 };
+        let offsets = headers.iter().map(|header| vec![0; header.index.len()]).collect();
+        let mut layer = Layer { headers, tensors, records, order: Vec::new(), offsets, absent, needed, file: 0 };
         layer.check_siblings(shapes)?;
+        layer.find_order()?;
         Ok(layer)
     }
 
@@ -95,9 +91,14 @@ impl Layer {
         Ok(())
     }
 
-    /// Bytes that the chunks of all records have, those that are not in the file included.
-    pub fn payload_bytes(&self) -> u64 {
-        self.payload_bytes
+    /// Finds the order of the records that have chunks.
+    fn find_order(&mut self) -> Result<()> {
+        let circle = Flaw::new(0, "records that need each other in a circle").within(Part::Header);
+        // A link has no chunks; its source comes early only where a prediction reads the link.
+        let with_chunks = (0..self.headers.len()).filter(|&record| self.headers[record].source().is_none());
+        let order = payload_order(self.headers.len(), with_chunks, |record| sibling_records(&self.headers[record]));
+        self.order = order.ok_or(circle)?;
+        Ok(())
     }
 
     /// Which records have all their bytes in the file.
@@ -115,6 +116,11 @@ impl Layer {
 
     pub fn headers(&self) -> &[RecordHeader] {
         &self.headers
+    }
+
+    /// Whether any record's base is predicted.
+    pub fn predicts(&self) -> bool {
+        self.headers.iter().any(|header| !header.siblings().is_empty())
     }
 
     /// The record of a tensor, if the restore needs it.
@@ -154,11 +160,7 @@ impl Layer {
 
 /// Records of the same snapshot that a record needs, by number.
 fn sibling_records(header: &RecordHeader) -> &[u32] {
-    match (&header.kind, &header.base) {
-        (Kind::Link(source), _) => std::slice::from_ref(source),
-        (_, Base::Predicted(prediction)) => &prediction.siblings,
-        _ => &[],
-    }
+    if let Kind::Link(source) = &header.kind { std::slice::from_ref(source) } else { header.siblings() }
 }
 
 /// The layers that lead to a snapshot, oldest (a full one) first.

@@ -7,11 +7,9 @@ use super::{Chain, Failure, Layer};
 use crate::checksum::content_sum;
 use crate::chunk::decode::AnyDecoder;
 use crate::error::{Error, Flaw, Part};
-use crate::float::ElementType;
 use crate::header::{Base, Kind, RecordHeader};
 use crate::parallel::links::round_into;
-use crate::predict::Prediction;
-use crate::view::{elements, elements_mut, with_element_type};
+use crate::predict::Siblings;
 use std::ops::Range;
 
 /// The bytes of a window's segments.
@@ -217,7 +215,10 @@ impl<'a> Unit<'a> {
         } else if let Base::Predicted(prediction) = &header.base {
             let contents: Vec<&[u8]> = siblings.iter().map(|&sibling| self.buffers[sibling].bytes()).collect();
             let of_first = before.iter().find(|(p, _)| Some(p) == siblings.first());
-            predict(prediction, element, buffer.bytes_mut(), &contents, of_first.map_or(&[], |(_, words)| words))?;
+            let target = buffer.bytes_mut();
+            let before = of_first.map_or(&[][..], |(_, words)| &bytemuck::cast_slice(words)[..target.len()]);
+            let sibling = |k: usize| contents.get(k).copied().unwrap_or(&[]);
+            prediction.predict_bytes(element, target, Siblings { s: sibling(0), t: sibling(1), before })?;
         }
         let decoded = self.decode_chunks(layer, position, header, &mut buffer, stored);
         self.buffers[position] = buffer;
@@ -284,21 +285,4 @@ impl<'a> Unit<'a> {
         }
         Ok(())
     }
-}
-
-fn predict(
-    prediction: &Prediction,
-    element: ElementType,
-    base: &mut [u8],
-    siblings: &[&[u8]],
-    before: &[u64],
-) -> Result<(), Error> {
-    let before = &bytemuck::cast_slice::<u64, u8>(before);
-    let before = &before[..before.len().min(base.len())];
-    let sibling = |k: usize| siblings.get(k).copied().unwrap_or(&[]);
-    with_element_type!(element, E => {
-        let (s, t) = (elements::<E>(sibling(0))?, elements::<E>(sibling(1))?);
-        prediction.predict(elements_mut::<E>(base)?, s, t, elements::<E>(before)?);
-        Ok(())
-    }, _size => Err(Error::Request("a prediction of something else than floats")))
 }

@@ -1,8 +1,9 @@
 """Made the golden files of format version 1. Kept to show how; running it again writes other files.
 
-    python tests/data/golden/make.py FOLDER
+    python tests/data/golden/make.py FOLDER [PART...]
 
-Golden files must decode for ever: add new folders for new features, never change old files.
+Golden files must decode for ever: add new folders for new features, never change old files. PART:
+`first` (what format revision 0 had), `predicted`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ Point = namedtuple("Point", "x y")
 
 
 def main() -> None:
-    top = Path(sys.argv[1])
+    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted"]
     rng = np.random.default_rng(1)
-    arrays(top / "arrays", rng)
-    single(top, rng)
-    store(top / "store", rng)
-    objects(top / "objects", rng)
-    merged(top / "merged", rng)
+    if "first" in parts:
+        arrays(top / "arrays", rng)
+        single(top, rng)
+        store(top / "store", rng)
+        objects(top / "objects", rng)
+        merged(top / "merged", rng)
+    if "predicted" in parts:
+        for mode in ("exact", "lossy"):
+            predicted(top / "predicted" / mode, mode)
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -47,6 +52,7 @@ def spec(**dials: Any) -> codec.Spec:
         "exact_fallback": False,
         "least_elements": 0,
         "links": False,
+        "predict": False,
         "chunk_log2": 16,
     }
     return codec.Spec.lossy(**(plain | dials))
@@ -62,8 +68,8 @@ def drift(kind: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
 def arrays(folder: Path, rng: np.random.Generator) -> None:
     """One record a file, as parts for Rust and as an array frame."""
     folder.mkdir(parents=True)
-    exact = codec.Spec.exact(links=False, chunk_log2=16)
-    small = codec.Spec.exact(links=False, chunk_log2=6)
+    exact = codec.Spec.exact(links=False, predict=False, chunk_log2=16)
+    small = codec.Spec.exact(links=False, predict=False, chunk_log2=6)
     for kind in ("float16", "bfloat16", "float32", "float64"):
         base, target = drift(kind, 1100, rng)
         for coding in ("plain", "mask", "tokens", "fixed"):
@@ -223,7 +229,7 @@ def single(top: Path, rng: np.random.Generator) -> None:
 
 def store(folder: Path, rng: np.random.Generator) -> None:
     """A chain with every kind of change, two full snapshots, and a residual."""
-    w, d = rng.normal(0, 0.02, (40, 50)).astype("f4"), rng.normal(size=(30, 20))
+    w, d = rng.normal(0, 0.02, (40, 50)).astype("f4"), rng.normal(size=(16, 12))
     v, h = (rng.normal(0, 1e-3, 700) ** 2).astype("f4"), rng.normal(size=300).astype("f2")
     with ckptz.CheckpointManager(folder, full_every=4) as manager:
         for step in range(0, 70, 10):
@@ -308,6 +314,35 @@ def merged(folder: Path, rng: np.random.Generator) -> None:
         for step in manager.all_steps():
             flat = manager.restore(step, keys="*", as_numpy=True)
             expect(folder / f"expected-{step}", flat)
+    (folder / "lock").unlink()
+
+
+def predicted(folder: Path, mode: str) -> None:
+    """Runs with Adam and with momentum, a snapshot an iteration: every formula, in every type."""
+    rng = np.random.default_rng(2)
+    kinds = ("float16", "bfloat16", "float32", "float64")
+    types = {kind: np.dtype(getattr(ml_dtypes, kind, kind)).type for kind in kinds}
+    weights = {k: rng.normal(0, 0.05, (16, 12)).astype(one) for k, one in types.items()}
+    still = {k: v.copy() for k, v in weights.items()}  # trained by momentum
+    first = {k: rng.normal(0, 1e-2, (16, 12)).astype(one) for k, one in types.items()}
+    second = {k: (v.astype("f4") ** 2 + 1e-4).astype(types[k]) for k, v in first.items()}
+    with ckptz.CheckpointManager(folder, ckptz.Rule(mode=mode), exact="none") as manager:  # type: ignore[arg-type]
+        for step in range(4):
+            state = {"w": weights, "u": still, "m": first, "v": second, "step": step}
+            manager.save(step, state)
+            weights, still, first, second = (dict(part) for part in (weights, still, first, second))
+            for k, one in types.items():
+                g = rng.normal(0, 1e-2, (16, 12)).astype(one)
+                first[k] = (one(0.9) * first[k] + one(0.1) * g).astype(one)
+                second[k] = (one(0.99) * second[k] + one(0.01) * (g * g)).astype(one)
+                direction = first[k] / (np.sqrt(second[k]) + one(1e-8))
+                weights[k] = (weights[k] - one(1e-2) * direction).astype(one)
+                still[k] = (still[k] - one(0.5) * first[k]).astype(one)
+        for step in manager.all_steps():
+            flat = manager.restore(step, keys="*", as_numpy=True)
+            expect(folder / f"expected-{step}", flat)
+        formulas = [t.base for t in manager.stats(3).tensors.values()]
+        assert formulas.count("predicted") >= 6, formulas
     (folder / "lock").unlink()
 
 

@@ -1,9 +1,18 @@
 //! Predicted bases: where a tensor is expected to be, from where it was and from its siblings (format.md, section 9).
 
-use crate::error::Parsed;
+mod fit;
+mod order;
+
+pub use fit::{Fit, Sampled};
+pub use order::payload_order;
+
+use crate::error::{Error, Parsed, Result};
 use crate::float::{Arith, Element, ElementType};
 use crate::header::{parse_arith, put_arith};
+use crate::simd;
+use crate::view::{elements, elements_mut, with_element_type};
 use crate::wire::{Reader, put_varint};
+use std::ops::Range;
 
 /// What is computed. r: the tensor's previous reconstruction; s, t: its siblings; s': the first sibling's previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,16 +45,28 @@ impl Formula {
         }
     }
 
-    fn number(self) -> u8 {
+    /// The number that records have for it.
+    pub fn number(self) -> u8 {
         match self {
             Formula::Direction => 1,
             Formula::AdaptiveDirection => 2,
             Formula::SecondMoment => 3,
         }
     }
+
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Formula::Direction, Formula::AdaptiveDirection, Formula::SecondMoment]
+            .into_iter()
+            .find(|formula| formula.number() == number)
+    }
 }
 
 impl Prediction {
+    /// Whether it depends on the siblings.
+    pub fn says_something(&self) -> bool {
+        self.coefficients[1] != 0.0
+    }
+
     pub fn write(&self, element: ElementType, out: &mut Vec<u8>) {
         out.push(self.formula.number());
         self.siblings.iter().for_each(|&sibling| put_varint(out, u64::from(sibling)));
@@ -53,12 +74,8 @@ impl Prediction {
     }
 
     pub fn parse(input: &mut Reader<'_>, element: ElementType) -> Parsed<Self> {
-        let formula = match input.u8()? {
-            1 => Formula::Direction,
-            2 => Formula::AdaptiveDirection,
-            3 => Formula::SecondMoment,
-            _ => return Err(input.flaw("an unknown prediction formula")),
-        };
+        let number = input.u8()?;
+        let formula = Formula::of_number(number).ok_or_else(|| input.flaw("an unknown prediction formula"))?;
         let (siblings, coefficients) = formula.arity();
         let sibling = |input: &mut Reader<'_>| {
             let number = input.varint()?;
@@ -71,28 +88,71 @@ impl Prediction {
         })
     }
 
-    /// Replaces `base` (r) by the prediction. `s` and `t`: the siblings, `before`: s'; those that the formula lacks are not read.
-    pub fn predict<E: Element>(&self, base: &mut [E], s: &[E], t: &[E], before: &[E]) {
+    /// Replaces `base` (r) by the prediction. What the formula lacks of `siblings` is not read; the rest is as long as `base`.
+    pub fn predict<E: Element>(&self, base: &mut [E], siblings: Siblings<'_, E>) {
         let c = |k: usize| E::A::of_f64(self.coefficients[k]);
-        let at = |slice: &[E], i: usize| slice[i].to_arith();
-        for i in 0..base.len() {
-            let kept = c(0).times(at(base, i));
-            let step = match self.formula {
-                Formula::Direction => at(s, i),
-                Formula::AdaptiveDirection => at(s, i).over(at(t, i).root().plus(c(2))),
-                Formula::SecondMoment => {
-                    let gradient = at(s, i).minus(c(2).times(at(before, i)));
+        let n = base.len();
+        let (a, b, s) = (c(0), c(1), &siblings.s[..n]);
+        match self.formula {
+            Formula::Direction => step(base, a, b, |i| s[i].to_arith()),
+            Formula::AdaptiveDirection => {
+                let (t, e) = (&siblings.t[..n], c(2));
+                step(base, a, b, |i| s[i].to_arith().over(t[i].to_arith().root().plus(e)));
+            }
+            Formula::SecondMoment => {
+                let (before, d) = (&siblings.before[..n], c(2));
+                step(base, a, b, |i| {
+                    let gradient = s[i].to_arith().minus(d.times(before[i].to_arith()));
                     gradient.times(gradient)
-                }
-            };
-            let predicted = kept.plus(c(1).times(step));
-            // Which NaN arithmetic gives depends on the processor.
-            base[i] = if predicted.partial_cmp(&predicted).is_some() {
-                E::round(predicted)
-            } else {
-                E::of_bits(E::quiet_nan())
-            };
+                });
+            }
         }
+    }
+
+    /// The same for bytes of elements of a type known at run time.
+    pub fn predict_bytes(&self, element: ElementType, base: &mut [u8], siblings: Siblings<'_, u8>) -> Result<()> {
+        with_element_type!(element, E => {
+            self.predict(elements_mut::<E>(base)?, siblings.of()?);
+            Ok(())
+        }, _size => Err(Error::Request("a prediction of something else than floats")))
+    }
+}
+
+simd::wide! {
+    /// `base[i] = a * base[i] + b * direction(i)`.
+    fn step[E: Element, F: Fn(usize) -> E::A](base: &mut [E], a: E::A, b: E::A, direction: F) -> () {
+        for (i, r) in base.iter_mut().enumerate() {
+            let predicted = a.times(r.to_arith()).plus(b.times(direction(i)));
+            // Which NaN arithmetic gives depends on the processor.
+            let is_number = predicted.partial_cmp(&predicted).is_some();
+            *r = if is_number { E::round(predicted) } else { E::of_bits(E::quiet_nan()) };
+        }
+    }
+}
+
+/// What a formula reads beside the tensor itself; empty where it reads none.
+#[derive(Debug, Clone, Copy)]
+pub struct Siblings<'a, T> {
+    pub s: &'a [T],
+    pub t: &'a [T],
+    /// The first sibling's previous reconstruction.
+    pub before: &'a [T],
+}
+
+impl<'a, T> Siblings<'a, T> {
+    pub const NONE: Self = Siblings { s: &[], t: &[], before: &[] };
+
+    /// The same part of each that is there.
+    pub fn part(self, range: Range<usize>) -> Self {
+        let part = |all: &'a [T]| all.get(range.clone()).unwrap_or(&[]);
+        Siblings { s: part(self.s), t: part(self.t), before: part(self.before) }
+    }
+}
+
+impl<'a> Siblings<'a, u8> {
+    /// Bytes as elements.
+    pub fn of<E: Element>(self) -> Result<Siblings<'a, E>> {
+        Ok(Siblings { s: elements(self.s)?, t: elements(self.t)?, before: elements(self.before)? })
     }
 }
 
@@ -105,7 +165,7 @@ mod tests {
         let (siblings, _) = formula.arity();
         let prediction = Prediction { formula, siblings: vec![0; siblings], coefficients: coefficients.to_vec() };
         let mut base = [r];
-        prediction.predict(&mut base, &[s], &[t], &[before]);
+        prediction.predict(&mut base, Siblings { s: &[s], t: &[t], before: &[before] });
         base[0]
     }
 

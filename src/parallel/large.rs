@@ -1,0 +1,138 @@
+//! A tensor of several chunks, coded some at a time; and what coding one chunk takes.
+
+use super::encode::Summary;
+use super::families::{Beside, Family};
+use super::{Pool, Tensor, TensorBase};
+use crate::error::Result;
+use crate::float::{Element, ElementType};
+use crate::plan::{AnyPlan, ChunkBase};
+use crate::predict::Siblings;
+use crate::record::RecordWriter;
+use crate::view::{elements, with_element_type};
+use std::ops::Range;
+
+/// Original bytes that are worked on at once, at most (or one chunk).
+pub const BATCH_BYTES: usize = 16 << 20;
+
+/// A tensor that is being written.
+pub struct Current {
+    plan: AnyPlan,
+    record: RecordWriter,
+    next: usize,
+    chunks: usize,
+    finite: bool,
+}
+
+/// A chunk's number, its bytes and its part of the siblings.
+type Piece<'a> = (usize, &'a [u8], Siblings<'a, u8>);
+
+impl Current {
+    /// `family`: how its base is predicted, and `siblings` what that reads.
+    pub fn new(
+        tensor: &Tensor<'_>,
+        family: Option<&mut Family>,
+        siblings: Siblings<'_, u8>,
+        pool: &Pool,
+    ) -> Result<Self> {
+        tensor.check()?;
+        let plan = match (family, &tensor.base) {
+            (Some(family), TensorBase::Previous(base)) => family.plan(tensor, base, siblings, pool)?,
+            _ => AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), pool)?,
+        };
+        let record = RecordWriter::of_header(plan.header());
+        let chunks = record.chunks(tensor.elements());
+        let finite = all_finite(tensor, pool)?;
+        Ok(Current { plan, record, next: 0, chunks, finite })
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.next == self.chunks
+    }
+
+    /// The header's bytes, and what is true of the record.
+    pub fn finish(self, element: ElementType) -> (Vec<u8>, Summary) {
+        let header = self.record.finish();
+        let mut bytes = Vec::new();
+        header.write(element, &mut bytes);
+        (bytes, Summary { lossy: header.is_lossy(), finite: self.finite })
+    }
+
+    /// Encodes the next chunks, each into a slot of its own.
+    pub fn encode(
+        &mut self,
+        tensor: &mut Tensor<'_>,
+        siblings: Siblings<'_, u8>,
+        slots: &mut Vec<Vec<u8>>,
+        pool: &Pool,
+    ) -> Result<()> {
+        let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
+        let count = (BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
+        slots.resize_with(count, Vec::new);
+        let start = self.next * chunk_bytes;
+        let length = (count * chunk_bytes).min(tensor.target.len() - start);
+        let pieces = tensor.target[start..start + length].chunks(chunk_bytes).enumerate().map(|(i, target)| {
+            let at = start + i * chunk_bytes;
+            (self.next + i, target, siblings.part(at..at + target.len()))
+        });
+        let work = pieces
+            .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
+            .zip(slots.iter_mut())
+            .collect();
+        let plan = &self.plan;
+        let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
+            let (number, target, siblings) = piece;
+            plan.encode_chunk(number, target, &mut base, siblings, slot)
+        };
+        for encoded in pool.map(work, encode) {
+            self.record.add(encoded?);
+        }
+        self.next += count;
+        Ok(())
+    }
+}
+
+/// Encodes a tensor of one chunk at most.
+pub fn encode_one(
+    tensor: &mut Tensor<'_>,
+    family: Option<&mut Family>,
+    beside: &Beside<'_, '_>,
+    slot: &mut Vec<u8>,
+) -> Result<(Vec<u8>, Summary)> {
+    let siblings = beside.of(family.as_deref());
+    let mut current = Current::new(tensor, family, siblings, &Pool::new(1)?)?;
+    if current.chunks > 0 {
+        let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
+        current.record.add(current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?);
+    }
+    Ok(current.finish(tensor.element))
+}
+
+fn base_range<'a>(base: &'a mut TensorBase<'_>, range: Range<usize>) -> ChunkBase<'a> {
+    match base {
+        TensorBase::None => ChunkBase::None,
+        TensorBase::Previous(base) => {
+            let end = range.end.min(base.len());
+            ChunkBase::Previous(&mut base[range.start..end])
+        }
+        TensorBase::Own(base) => ChunkBase::Own(&base[range.start..range.end.min(base.len())]),
+    }
+}
+
+fn base_chunks<'a>(base: &'a mut TensorBase<'_>, range: Range<usize>, chunk_bytes: usize) -> Vec<ChunkBase<'a>> {
+    let count = range.len().div_ceil(chunk_bytes);
+    match base_range(base, range) {
+        ChunkBase::None => (0..count).map(|_| ChunkBase::None).collect(),
+        ChunkBase::Previous(base) => base.chunks_mut(chunk_bytes).map(ChunkBase::Previous).collect(),
+        ChunkBase::Own(base) => base.chunks(chunk_bytes).map(ChunkBase::Own).collect(),
+    }
+}
+
+/// Whether every entry of a tensor is finite; true of what are no floats.
+fn all_finite(tensor: &Tensor<'_>, pool: &Pool) -> Result<bool> {
+    with_element_type!(tensor.element, E => {
+        let pieces = elements::<E>(tensor.target)?.chunks(1 << 16).collect();
+        // Without leaving a piece early, so that the loop is vectorised.
+        let finite = |piece: &[E]| piece.iter().fold(true, |finite, element| finite & element.finite());
+        Ok(pool.map(pieces, finite).into_iter().all(|finite| finite))
+    }, _size => Ok(true))
+}

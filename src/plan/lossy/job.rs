@@ -1,0 +1,218 @@
+//! What a lossy plan is made from, and how it is made.
+
+use super::{LossyPlan, Rule};
+use crate::chunk::encode::count_lossy;
+use crate::chunk::with_scratch;
+use crate::coding::{Coding, Histogram};
+use crate::delta::{Bucket, Domain};
+use crate::float::Element;
+use crate::header::chunk_count;
+use crate::plan::sample::Sample;
+use crate::plan::{Workers, chunk_of, same_bits};
+use crate::promote::{Estimate, Promotion, Representative};
+use crate::quantize::{Against, Coded, Encoding, Quantizer, Statistics};
+use crate::spec::{BaseChoice, DomainChoice, Lossy};
+
+/// What is being planned, or a sample of it.
+#[derive(Clone, Copy)]
+pub struct Job<'a, E, W> {
+    pub lossy: &'a Lossy,
+    pub chunk_log2: u8,
+    pub target: &'a [E],
+    pub base: &'a [E],
+    /// Whether the base is predicted: then no chunk is only marked as unchanged.
+    pub predicted: bool,
+    /// Of fewer levels than are asked for the first whose squared error is no larger.
+    pub largest_error: Option<f64>,
+    /// Where this is a sample: of what.
+    pub of: Option<Of>,
+    pub workers: &'a W,
+}
+
+/// The tensor that samples were taken of.
+#[derive(Clone, Copy)]
+pub struct Of {
+    pub elements: usize,
+    /// Those in chunks that differ from the base.
+    pub changed: usize,
+    pub chunk_log2: u8,
+}
+
+/// The sum of squares of target - reconstruction, in the encoding's domain.
+pub fn squared_error<E: Element, D: Domain<E>>(
+    encoding: &Encoding<E, D>,
+    from_zero: bool,
+    target: &[E],
+    base: &[E],
+) -> f64 {
+    let of_entry = |(&t, &b): (&E, &E)| {
+        let b = if from_zero { E::ZERO } else { b };
+        let reconstruction = match encoding.code(t, b) {
+            Coded::Kept => b,
+            Coded::Symbol { element, .. } => element,
+            Coded::Exception => t,
+        };
+        let error = D::new().delta(t, reconstruction).map_or(0.0, |delta| D::size(delta));
+        error * error
+    };
+    target.iter().zip(base).map(of_entry).sum()
+}
+
+impl<'a, E: Element, W: Workers> Job<'a, E, W> {
+    /// The same job over a sample.
+    pub fn over<'b>(&self, sample: &'b Sample<E>) -> Job<'b, E, W>
+    where
+        'a: 'b,
+    {
+        Job { target: &sample.target, base: sample.base.as_deref().unwrap_or(&[]), ..*self }
+    }
+
+    /// Plans from the entries of this job; symbols are counted over those of `counted`. `signed`: whether the tensor or its base
+    /// has a sign bit set, or neither matters.
+    pub fn choose_domain(&self, signed: bool, counted: &Self) -> LossyPlan<E> {
+        let lossy = self.lossy;
+        match (lossy.domain, signed) {
+            (DomainChoice::Auto, false) => self.plan(lossy.non_negative, Rule::NonNegative, counted),
+            (DomainChoice::Ordered, false) => self.plan(lossy.promotion, Rule::NonNegative, counted),
+            (DomainChoice::Ordered, true) => self.plan(lossy.promotion, Rule::Ordered, counted),
+            _ => self.plan(lossy.promotion, Rule::Value, counted),
+        }
+    }
+
+    fn plan<D: Domain<E>>(
+        &self,
+        promotion: Promotion,
+        rule: fn(Encoding<E, D>) -> Rule<E>,
+        counted: &Self,
+    ) -> LossyPlan<E> {
+        if let Some(plan) = self.plan_by_tops(promotion, rule) {
+            return plan;
+        }
+        let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
+        let encoding = self.encoding(&statistics, &kept);
+        let (encoding, within) =
+            self.with_fewer_levels(promotion, &statistics).map_or((encoding, false), |fewer| (fewer, true));
+        let (mut counts, mut exceptions) = counted.count(&encoding, counted.against(from_zero));
+        let highest = encoding.quantizer.symbols();
+        if let Some(of) = self.of {
+            // What the sample lacks may occur: everything gets a codeword, and there may be exceptions.
+            let written = if from_zero { of.elements } else { of.changed };
+            counts.scale_up(written, highest, of.chunk_log2);
+            exceptions = 1 + exceptions * written as u64 / counted.target.len() as u64;
+        }
+        let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
+        let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
+        coded.bits += refinement_bits;
+        let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
+        let (rule, sampled) = (rule(encoding), self.of.is_some());
+        LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, sampled, coded }
+    }
+
+    /// The encoding with the fewest levels, perhaps none, whose error is no larger than allowed.
+    fn with_fewer_levels<D: Domain<E>>(
+        &self,
+        promotion: Promotion,
+        statistics: &Statistics<E, D>,
+    ) -> Option<Encoding<E, D>> {
+        let (Some(largest), Promotion::Levels(most)) = (self.largest_error, promotion) else { return None };
+        let of_levels = |levels| self.encoding(statistics, &Promotion::Levels(levels).choose(statistics));
+        let mut encodings = std::iter::once(Encoding::of_nothing(D::new())).chain((1..=most).map(of_levels));
+        encodings.find(|encoding| squared_error(encoding, false, self.target, self.base) <= largest)
+    }
+
+    fn against(&self, zero: bool) -> Against<'_, E> {
+        if zero { Against::Zero } else { Against::Base(self.base) }
+    }
+
+    fn chunk_against(&self, against: Against<'_, E>, number: usize) -> Against<'_, E> {
+        match against {
+            Against::Zero => Against::Zero,
+            Against::Base(_) => Against::Base(chunk_of(self.base, self.chunk_log2, number)),
+        }
+    }
+
+    /// Whether a chunk equals what it is coded against.
+    fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
+        let chunk = |elements| chunk_of(elements, self.chunk_log2, number);
+        matches!(against, Against::Base(_)) && !self.predicted && same_bits(chunk(self.target), chunk(self.base))
+    }
+
+    pub fn chunks(&self) -> usize {
+        chunk_count(self.target.len(), self.chunk_log2)
+    }
+
+    fn statistics<D: Domain<E>>(&self, against: Against<'_, E>) -> Statistics<E, D> {
+        let mut all = Statistics::default();
+        let of_chunk = |number| {
+            let target = chunk_of(self.target, self.chunk_log2, number);
+            if self.unchanged(against, number) {
+                return Statistics { entries: target.len() as u64, ..Statistics::default() };
+            }
+            Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
+        };
+        self.workers.in_order(self.chunks(), of_chunk, |next| all.append(&next));
+        all
+    }
+
+    /// Statistics and promoted buckets against the previous base, or against zero where that is better.
+    fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Statistics<E, D>, Vec<Bucket>, bool) {
+        let previous = self.statistics::<D>(self.against(false));
+        let kept = promotion.choose(&previous);
+        if self.lossy.base == BaseChoice::Previous {
+            return (previous, kept, false);
+        }
+        let zero = self.statistics::<D>(Against::Zero);
+        let kept_of_zero = promotion.choose(&zero);
+        let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
+        if Estimate::of(&zero, &kept_of_zero, top).beats(Estimate::of(&previous, &kept, top)) {
+            (zero, kept_of_zero, true)
+        } else {
+            (previous, kept, false)
+        }
+    }
+
+    pub fn encoding<D: Domain<E>>(&self, statistics: &Statistics<E, D>, kept: &[Bucket]) -> Encoding<E, D> {
+        let refinement = u32::from(self.lossy.refinement);
+        if refinement > 0 {
+            return Encoding::new(Quantizer::of_buckets(D::new(), refinement, kept.to_vec()), kept);
+        }
+        let of_bucket = |bucket: &Bucket| {
+            let found = statistics.buckets.iter().find(|(b, _)| b == bucket);
+            found.map(|(_, statistics)| match self.lossy.representative {
+                Representative::Midrange => statistics.midrange(),
+                Representative::Mean => statistics.mean(),
+            })
+        };
+        let representatives = kept.iter().filter_map(of_bucket).collect();
+        Encoding::new(Quantizer::of_representatives(D::new(), representatives), kept)
+    }
+
+    /// Counts the symbols of the chunks that will be written, and all exceptions.
+    fn count<D: Domain<E>>(&self, encoding: &Encoding<E, D>, against: Against<'_, E>) -> (Histogram, u64) {
+        let mut all = Histogram::default();
+        let mut exceptions = 0;
+        let of_chunk = |number| {
+            let target = chunk_of(self.target, self.chunk_log2, number);
+            let base = self.chunk_against(against, number);
+            let mut counts = Histogram::default();
+            if self.of.is_none() && self.unchanged(against, number) {
+                return (counts, 0);
+            }
+            let found = with_scratch(|scratch| count_lossy(encoding, target, base, scratch, &mut counts));
+            (counts, found)
+        };
+        self.workers.in_order(self.chunks(), of_chunk, |(counts, found)| {
+            exceptions += found;
+            // The chunk around a sampled block has changed somewhere.
+            let left_out = !self.predicted
+                && self.of.is_none()
+                && matches!(against, Against::Base(_))
+                && counts.marked() == 0
+                && found == 0;
+            if !left_out {
+                all.merge(&counts);
+            }
+        });
+        (all, exceptions)
+    }
+}
