@@ -63,7 +63,7 @@ class Chain:
     def __new__(
         cls,
         shapes: list[tuple[int, int]],
-        files: list[list[tuple[bytes, list[int], list[int]]]],
+        files: list[list[tuple[bytes, list[int], list[int], int]]],
         path: list[tuple[int, int]],
         every_layer: bool,
     ) -> Chain: ...
@@ -84,7 +84,7 @@ class Merge:
     def __new__(
         cls,
         shapes: list[tuple[int, int]],
-        files: list[list[tuple[bytes, list[int], list[int]]]],
+        files: list[list[tuple[bytes, list[int], list[int], int]]],
         chosen: list[tuple[int, int]],
         absent: list[list[int]],
     ) -> Merge: ...
@@ -92,7 +92,7 @@ class Merge:
 
 def useless_records(
     shapes: list[tuple[int, int]],
-    snapshots: list[tuple[bytes, list[int], list[int]]],
+    snapshots: list[tuple[bytes, list[int], list[int], int]],
     parents: list[int | None],
     kept: list[bool],
 ) -> list[list[int]]: ...
@@ -104,6 +104,7 @@ class Description(TypedDict):
     coding: str | None
     lossy: bool
     needs_base: bool
+    unchanged_chunks: int
     error: float
     source: int | None
     representatives: list[float] | None

@@ -42,8 +42,10 @@ digest = _core.digest
 predictions = _core.predictions
 useless_records = _core.useless_records
 
-# Record headers of a snapshot in a file, the tensor of each record, records that are not there.
-FileSnapshot = tuple[bytes, list[int], list[int]]
+# Record headers of a snapshot in a file, the tensor of each record, records that are not there, and
+# what they are part of.
+FileSnapshot = tuple[bytes, list[int], list[int], int]
+OF_FULL, OF_DELTA, OF_RESIDUAL = 0, 1, 2
 
 _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
 _OPAQUE = 16
@@ -197,18 +199,17 @@ def encode(
     room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
     header = encoder.finish()[0]
     frame: list[object] = [name, list(target.shape), header]
-    if base is not None and _may_keep(header, element, target.nbytes):
+    if base is not None and _keeps_some(header, element, target.nbytes):
         frame.append(crc_of(as_bytes(base)))
     meta = msgspec.msgpack.encode(frame)
     framed = _frame(room, length, meta, given=out is not None)
     return framed.tobytes() if out is None else framed.data
 
 
-def _may_keep(header: bytes, element: int, nbytes: int) -> bool:
-    """Whether chunks may be unchanged from the base: of those the record has no content sums."""
-    elements = element_count(element, nbytes)
-    described = describe(header, [(element, elements)])[0]
-    return described["kind"] == "same" or (described["needs_base"] and elements > 1 << _CHUNK_LOG2)
+def _keeps_some(header: bytes, element: int, nbytes: int) -> bool:
+    """Whether chunks are unchanged from the base: of those the record has no content sums."""
+    described = describe(header, [(element, element_count(element, nbytes))])[0]
+    return described["kind"] == "same" or described["unchanged_chunks"] > 0
 
 
 def crc_of(content: Bytes) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "nbytes_of",
     "new_array",
     "shape_of",
+    "snapshot_of",
     "whole",
 ]
 
@@ -105,6 +106,14 @@ class Numbering:
         return [shape_of(node) for node in self.nodes]
 
 
+def snapshot_of(stored: Stored, members: list[int], residual: bool = False) -> codec.FileSnapshot:
+    """Return what the core has to know of a snapshot whose tensors have these numbers."""
+    place = codec.OF_FULL if stored.meta.full else codec.OF_DELTA
+    if residual:
+        place = codec.OF_RESIDUAL
+    return stored.headers, members, list(stored.absent), place
+
+
 # Of an entry.
 SchemaOf = Callable[[Entry], Schema]
 
@@ -160,7 +169,7 @@ class LayerFiles:
         """Return all that the core has to know of the snapshots in the first so many files."""
         return [
             [
-                (stored.headers, numbering.members(schema_of(entry)), list(stored.absent))
+                snapshot_of(stored, numbering.members(schema_of(entry)))
                 for stored, entry in zip(reader.snapshots, entries, strict=True)
             ]
             for reader, entries in zip(self.readers[:files], self._entries, strict=False)

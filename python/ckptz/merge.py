@@ -17,7 +17,7 @@ import numpy as np
 from . import codec
 from .errors import CkptzError, FormatError
 from .file import MERGED, PARTS, SNAPSHOT, Entry, FileWriter, merged_name
-from .layers import LayerFiles, Numbering
+from .layers import LayerFiles, Numbering, snapshot_of
 from .metadata import Stored, pack_metadata, pack_snapshot
 from .store import Store
 
@@ -126,8 +126,7 @@ def _useless(store: Store, chosen: Sequence[Entry], kept: Collection[bytes]) -> 
     described = []
     for entry in snapshots:
         stored = store.stored(entry)
-        members = numbering.members(store.schema(entry))
-        described.append((stored.headers, members, list(stored.absent)))
+        described.append(snapshot_of(stored, numbering.members(store.schema(entry))))
     try:
         found = codec.useless_records(
             numbering.shapes(),

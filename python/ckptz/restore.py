@@ -17,7 +17,16 @@ from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
 from .file import PAYLOAD_AT, PREDICTED_BASES
-from .layers import MOST_FILES, LayerFiles, Numbering, SchemaOf, Selection, new_array, whole
+from .layers import (
+    MOST_FILES,
+    LayerFiles,
+    Numbering,
+    SchemaOf,
+    Selection,
+    new_array,
+    snapshot_of,
+    whole,
+)
 from .schema import decode_values
 from .snapshot import Extra, resolve_values
 from .storage import Storage, is_shortage
@@ -162,7 +171,7 @@ class OpenChain(Closing):
         with self._named(layers, None):
             files = self._files.headers(self._numbering, self._schema_of, count)
             if residual is not None:
-                files[-1] = [(files[-1][0][0], self._members, [])]
+                files[-1] = [snapshot_of(self._files.stored[-1], self._members, residual=True)]
             chain = codec.Chain(self._numbering.shapes(), files, path, every_layer)
         for number, (layer, (file, _)) in enumerate(zip(layers, path, strict=True)):
             if chain.predicts(number) and not self._files.readers[file].features & PREDICTED_BASES:

@@ -12,7 +12,7 @@ mod stage;
 mod tables;
 pub(crate) mod tokens;
 
-pub use choose::{Candidate, CodingChoice};
+pub use choose::{Candidate, CodingChoice, FieldBits};
 pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
 pub use packed::{pack, unpack};

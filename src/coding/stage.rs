@@ -1,6 +1,6 @@
 //! A coding alone, for benchmarks of stages.
 
-use super::{Coding, CodingChoice, Decoding, Histogram, Scratch};
+use super::{Coding, CodingChoice, Decoding, FieldBits, Histogram, Scratch};
 use crate::wire::Reader;
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ impl CodingStage {
     pub fn new(choice: CodingChoice, highest: u8, symbols: &[u8]) -> Self {
         let mut counts = Histogram::default();
         symbols.chunks(CHUNK).for_each(|chunk| counts.count(chunk));
-        let coding = Coding::choose(&counts, highest, 0, choice).coding;
+        let coding = Coding::choose(&counts, highest, FieldBits::default(), choice).coding;
         CodingStage { decoding: Decoding::new(coding.clone(), highest), coding, scratch: RefCell::default() }
     }
 

@@ -50,20 +50,20 @@ proptest! {
     #[test]
     fn every_coding_comes_back((highest, chunks) in chunks()) {
         let counts = histogram(&chunks);
-        let candidates = choose::all(&counts, highest, 0);
-        let best = Coding::choose(&counts, highest, 0, CodingChoice::Cheapest);
+        let candidates = choose::all(&counts, highest, FieldBits::default());
+        let best = Coding::choose(&counts, highest, FieldBits::default(), CodingChoice::Cheapest);
         for candidate in &candidates {
             comes_back(candidate, highest, &chunks);
             prop_assert!(best.bits <= candidate.bits || best.coding.number() == 0);
         }
         comes_back(&best, highest, &chunks);
-        comes_back(&Coding::choose(&counts, highest, 0, CodingChoice::Plain), highest, &chunks);
+        comes_back(&Coding::choose(&counts, highest, FieldBits::default(), CodingChoice::Plain), highest, &chunks);
     }
 
     #[test]
     fn the_size_told_is_the_size_written((highest, symbols) in (1u8..=15).prop_flat_map(|k| (Just(k), chunk(k)))) {
         let counts = histogram(std::slice::from_ref(&symbols));
-        for candidate in choose::all(&counts, highest, 0) {
+        for candidate in choose::all(&counts, highest, FieldBits::default()) {
             let (mut scratch, mut out) = (Scratch::default(), Vec::new());
             candidate.coding.write_tables(&mut out);
             candidate.coding.encode(&symbols, &mut scratch, &mut out);
@@ -78,7 +78,7 @@ proptest! {
         (highest, chunks) in chunks(), at: prop::sample::Index, flip in 1u8.., cut: prop::sample::Index, n in 0usize..2000,
     ) {
         let mut scratch = Scratch::default();
-        for candidate in choose::all(&histogram(&chunks), highest, 0) {
+        for candidate in choose::all(&histogram(&chunks), highest, FieldBits::default()) {
             let mut table = Vec::new();
             candidate.coding.write_tables(&mut table);
             if !table.is_empty() {

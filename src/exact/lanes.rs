@@ -303,14 +303,25 @@ wide! {
                 append_escapes(number * BLOCK, block, positions);
             }
         }
-        append_escapes(BLOCK * blocks.len(), rest, positions);
+        let start = BLOCK * blocks.len();
+        let rest = rest.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
+        positions.extend(rest.map(|(i, _)| (start + i) as u32));
     }
 }
 
-#[inline(never)]
-fn append_escapes(start: usize, symbols: &[u8], positions: &mut Vec<u32>) {
-    let escapes = symbols.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
-    positions.extend(escapes.map(|(i, _)| (start + i) as u32));
+/// Appends where the escapes of a block are, some symbols a word; there are few.
+#[inline(always)]
+fn append_escapes(start: usize, symbols: &[u8; BLOCK], positions: &mut Vec<u32>) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (eights, _) = symbols.as_chunks::<8>();
+    for (number, eight) in eights.iter().enumerate() {
+        // A symbol is at most 15, so that this sets bit 7 of the byte of an escape and of no other.
+        let mut marks = (u64::from_le_bytes(*eight) + (0x80 - u64::from(ESCAPE)) * ONES) & (0x80 * ONES);
+        while marks != 0 {
+            positions.push((start + 8 * number) as u32 + marks.trailing_zeros() / 8);
+            marks &= marks - 1;
+        }
+    }
 }
 
 #[cfg(test)]

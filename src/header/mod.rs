@@ -108,6 +108,11 @@ impl RecordHeader {
         self.index.iter().filter_map(|entry| entry.length).sum()
     }
 
+    /// Chunks that are left as they are in the base.
+    pub fn unchanged_chunks(&self) -> usize {
+        self.index.iter().filter(|entry| entry.length.is_none()).count()
+    }
+
     /// The chunks that hold these elements; none where the record has no chunks.
     pub fn chunks_of(&self, elements: &std::ops::Range<usize>) -> std::ops::Range<usize> {
         if self.index.is_empty() {
@@ -208,9 +213,11 @@ pub fn chunk_count(elements: usize, chunk_log2: u8) -> usize {
 }
 
 mod parse;
+mod place;
 mod write;
 
 pub use parse::parse_arith;
+pub use place::Place;
 pub use write::put_arith;
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,9 @@ impl RecordHeader {
         let (kind, base) = (first & 15, first >> 4 & 3);
         let exceptions = first & 0x80 != 0;
         check_combination(input, kind, base, exceptions, element)?;
+        if kind == 0 && first & 0x40 != 0 {
+            return Err(input.flaw("a record `same` with a chunk size"));
+        }
         let chunk_log2 = if first & 0x40 == 0 { DEFAULT_CHUNK_LOG2 } else { parse_chunk_log2(input)? };
         let (kind, base) = parse_kind(input, kind, base, element)?;
         let mut header = RecordHeader { base, kind, chunk_log2, exceptions, index: Vec::new() };

@@ -89,3 +89,32 @@ proptest! {
         }
     }
 }
+
+/// The table of format.md, section 5, and section 16.
+#[test]
+fn a_place_allows_what_the_format_says() {
+    let exact = |base| header(base, Kind::Classes { highest: 0, top: 0, coding: Coding::Constant(0) }, &[]);
+    let lossy = |base| header(base, constant(Meaning::Values(vec![1.0]), LossyDomain::Value, 0), &[]);
+    let bases = || [Base::Zero, Base::Previous, Base::Predicted(prediction(Formula::Direction)), Base::Own];
+    let table = [
+        (Place::Full, [true, false, false, false], [true, false, false, false]),
+        (Place::Delta, [true, true, true, false], [true, true, true, false]),
+        (Place::Residual, [true, false, false, true], [false; 4]),
+        (Place::Frame, [true, true, false, false], [true, true, false, false]),
+    ];
+    for (place, of_exact, of_lossy) in table {
+        for (k, base) in bases().into_iter().enumerate() {
+            assert_eq!(exact(base.clone()).check_place(place).is_ok(), of_exact[k], "{place:?} {base:?}");
+            assert_eq!(lossy(base.clone()).check_place(place).is_ok(), of_lossy[k], "{place:?} {base:?}");
+        }
+        let link = header(Base::Zero, Kind::Link(0), &[]);
+        assert_eq!(link.check_place(place).is_ok(), place != Place::Frame);
+    }
+}
+
+#[test]
+fn same_is_one_byte() {
+    for (bytes, fine) in [(&[0x10][..], true), (&[0x30], true), (&[0x50, 8], false), (&[0x70, 8], false)] {
+        assert_eq!(RecordHeader::of_bytes(bytes, ElementType::F32, 100).is_ok(), fine, "{bytes:x?}");
+    }
+}

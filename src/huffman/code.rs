@@ -61,15 +61,15 @@ impl Code {
     }
 
     /// The optimal code, or the optimal one of those that the vector encoder can take, where that costs no more than 1 bit in
-    /// [`QUICKER_WORTH`].
-    pub fn quick_of_counts(counts: &[u64]) -> Self {
+    /// [`QUICKER_WORTH`] of what there is: the codewords and `beside` bits.
+    pub fn quick_of_counts(counts: &[u64], beside: u64) -> Self {
         let best = Code::of_counts(counts);
         if best.short.is_some() || counts.len() > ShortCode::SYMBOLS {
             return best;
         }
         let short = Code::of_counts_within(counts, ShortCode::LONGEST);
         let (bits, of_short) = (best.bits(counts), short.bits(counts));
-        if of_short - bits <= bits / QUICKER_WORTH { short } else { best }
+        if of_short - bits <= (bits + beside) / QUICKER_WORTH { short } else { best }
     }
 
     /// The same with no length above `limit`.

@@ -78,7 +78,7 @@ impl SnapshotEncoder {
 
     fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], pool: &Pool) -> Result<usize> {
         let mut written = self.take_spill(out);
-        while written == 0 && self.coded < tensors.len() {
+        while (written == 0 || written < out.len() / 2) && self.coded < tensors.len() {
             let batch = self.next_batch(tensors, pool)?;
             for slot in &batch {
                 written += self.emit(slot, &mut out[written..]);

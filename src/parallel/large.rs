@@ -8,11 +8,13 @@ use crate::float::{Element, ElementType};
 use crate::plan::{AnyPlan, ChunkBase};
 use crate::predict::Siblings;
 use crate::record::RecordWriter;
+use crate::simd::wide;
 use crate::view::{elements, with_element_type};
 use std::ops::Range;
 
-/// Original bytes that are worked on at once, at most (or one chunk).
-pub const BATCH_BYTES: usize = 16 << 20;
+/// Original bytes that a thread works on between two hand-overs of coded ones, at most (or one chunk): so few that what it
+/// has coded is still in its cache when it is copied out.
+const BATCH_BYTES: usize = 2 << 20;
 
 /// A tensor that is being written.
 pub struct Current {
@@ -41,8 +43,7 @@ impl Current {
         };
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
-        let finite = all_finite(tensor, pool)?;
-        Ok(Current { plan, record, next: 0, chunks, finite })
+        Ok(Current { plan, record, next: 0, chunks, finite: true })
     }
 
     pub fn is_done(&self) -> bool {
@@ -66,7 +67,7 @@ impl Current {
         pool: &Pool,
     ) -> Result<()> {
         let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
-        let count = (BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
+        let count = (pool.threads() * BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
         slots.resize_with(count, Vec::new);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
@@ -78,13 +79,16 @@ impl Current {
             .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
             .zip(slots.iter_mut())
             .collect();
-        let plan = &self.plan;
+        let (plan, element) = (&self.plan, tensor.element);
         let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
             let (number, target, siblings) = piece;
-            plan.encode_chunk(number, target, &mut base, siblings, slot)
+            let finite = all_finite(element, target)?;
+            Ok((finite, plan.encode_chunk(number, target, &mut base, siblings, slot)?))
         };
-        for encoded in pool.map(work, encode) {
-            self.record.add(encoded?);
+        for result in pool.map(work, encode) {
+            let (finite, encoded) = result?;
+            self.finite &= finite;
+            self.record.add(encoded);
         }
         self.next += count;
         Ok(())
@@ -102,6 +106,7 @@ pub fn encode_one(
     let mut current = Current::new(tensor, family, siblings, &Pool::new(1)?)?;
     if current.chunks > 0 {
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
+        current.finite = all_finite(tensor.element, tensor.target)?;
         current.record.add(current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?);
     }
     Ok(current.finish(tensor.element))
@@ -127,12 +132,14 @@ fn base_chunks<'a>(base: &'a mut TensorBase<'_>, range: Range<usize>, chunk_byte
     }
 }
 
-/// Whether every entry of a tensor is finite; true of what are no floats.
-fn all_finite(tensor: &Tensor<'_>, pool: &Pool) -> Result<bool> {
-    with_element_type!(tensor.element, E => {
-        let pieces = elements::<E>(tensor.target)?.chunks(1 << 16).collect();
-        // Without leaving a piece early, so that the loop is vectorised.
-        let finite = |piece: &[E]| piece.iter().fold(true, |finite, element| finite & element.finite());
-        Ok(pool.map(pieces, finite).into_iter().all(|finite| finite))
-    }, _size => Ok(true))
+/// Whether every entry is finite; true of what are no floats.
+fn all_finite(element: ElementType, target: &[u8]) -> Result<bool> {
+    with_element_type!(element, E => Ok(finite(elements::<E>(target)?)), _size => Ok(true))
+}
+
+wide! {
+    fn finite[E: Element](elements: &[E]) -> bool {
+        // Without leaving early, so that the loop is vectorised.
+        elements.iter().fold(true, |finite, element| finite & element.finite())
+    }
 }

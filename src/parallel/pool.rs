@@ -43,6 +43,10 @@ impl Pool {
         Ok(Pool { threads: Some(pool) })
     }
 
+    pub fn threads(&self) -> usize {
+        self.threads.as_ref().map_or(1, |pool| pool.current_num_threads())
+    }
+
     /// The results of `work` for every item, in their order, perhaps computed at once; in the standard float environment.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         match &self.threads {

@@ -2,11 +2,14 @@
 
 use super::encode::Summary;
 use super::families::{Beside, Families, Family, copy_of};
-use super::large::{BATCH_BYTES, encode_one};
+use super::large::encode_one;
 use super::{Pool, Tensor, TensorBase};
 use crate::error::Result;
 use crate::header::chunk_count;
 use std::ops::Range;
+
+/// Original bytes that are worked on at once, at most.
+const BATCH_BYTES: usize = 16 << 20;
 
 /// What became of a tensor.
 pub struct Coded {

@@ -4,7 +4,7 @@ use super::Workers;
 use super::sample::Source;
 use crate::chunk::encode::{count_classes, count_exact};
 use crate::chunk::with_scratch;
-use crate::coding::{Candidate, Coding, CodingChoice, Histogram};
+use crate::coding::{Candidate, Coding, CodingChoice, FieldBits, Histogram};
 use crate::exact::{Cut, ESCAPE, Window};
 use crate::float::Element;
 
@@ -41,10 +41,13 @@ impl<E: Element, W: Workers> ClassPlanner<'_, E, W> {
             classes.iter_mut().chain([&mut zeros]).for_each(|count| *count *= factor);
         }
         let zero_width = if C::ZEROS_HAVE_FIELDS { cut.field_width(0) } else { 0 };
-        let mut coded = Coding::choose(&counts, highest, zeros * u64::from(zero_width), CodingChoice::Cheapest);
-        let fields = classes.iter().enumerate().map(|(class, n)| n * u64::from(cut.field_width(class as u16)));
+        let of_class = |(class, n): (usize, &u64)| n * u64::from(cut.field_width(class as u16));
         let escape = if E::BITS == 64 { 16 } else { 8 };
-        coded.bits += fields.sum::<u64>() + escape * counts.symbols[usize::from(ESCAPE)];
+        let escapes = escape * counts.symbols[usize::from(ESCAPE)];
+        let of_others = classes.iter().enumerate().map(of_class).sum::<u64>() + escapes;
+        let fields = FieldBits { of_zeros: zeros * u64::from(zero_width), of_others };
+        let mut coded = Coding::choose(&counts, highest, fields, CodingChoice::Cheapest);
+        coded.bits += of_others;
         Classes { window, highest, coded }
     }
 

@@ -3,7 +3,7 @@
 use super::chunk_of;
 use super::lossy::{Job, LossyPlan, Rule};
 use super::sample::SAMPLED_FROM;
-use crate::coding::{Coding, CodingChoice, Histogram};
+use crate::coding::{Coding, CodingChoice, FieldBits, Histogram};
 use crate::delta::{Bucket, Domain, Value};
 use crate::float::{Element, ElementType};
 use crate::plan::Workers;
@@ -32,7 +32,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         let kept = promotion.choose(&statistics);
         let encoding = self.encoding(&statistics, &kept);
         let counts = count_symbols(&chunks, &kept);
-        let coded = Coding::choose(&counts, encoding.quantizer.symbols(), 0, lossy.coding);
+        let coded = Coding::choose(&counts, encoding.quantizer.symbols(), FieldBits::default(), lossy.coding);
         Some(LossyPlan {
             rule: rule(encoding),
             chunk_log2: self.chunk_log2,

@@ -4,7 +4,7 @@ use super::arrays::{Bytes, element_type, readable, writable};
 use super::encode::Predicted;
 use super::errors::guarded;
 use crate::error::Error;
-use crate::header::{Base, RecordHeader};
+use crate::header::{Base, Place, RecordHeader};
 use crate::parallel::{self, Layer, Output, Pool, Selection, Shape};
 use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
@@ -34,15 +34,18 @@ impl Window {
 /// A tensor, its first element wanted, the element after the last, and where they go.
 type Wanted<'py> = (usize, usize, usize, Bound<'py, Bytes>);
 
-/// A snapshot in a file: its record headers, the tensor of each record, and the records that are not in the file.
-type Snapshot = (Vec<u8>, Vec<usize>, Vec<u32>);
+/// A snapshot in a file: its record headers, the tensor of each record, the records that are not in the file, and what the
+/// records are part of: 0 a full snapshot, 1 a delta, 2 a residual.
+type Snapshot = (Vec<u8>, Vec<usize>, Vec<u32>, u8);
 
 /// Reads the record headers of files. Errors name a layer, a number of `path`, where the snapshot is one.
 fn parse_files(shapes: &[Shape], files: Vec<Vec<Snapshot>>, path: &[(usize, usize)]) -> PyResult<Vec<Vec<Layer>>> {
-    let parse = |file: usize, number: usize, (headers, tensors, absent): Snapshot| {
+    let parse = |file: usize, number: usize, (headers, tensors, absent, place): Snapshot| {
         let layer = path.iter().position(|&at| at == (file, number)).or(path.iter().position(|at| at.0 == file));
         let parsed = Layer::parse(&headers, tensors, shapes).and_then(|mut parsed| {
             parsed.leave_out(&absent)?;
+            let place = Place::of_number(place).ok_or(Error::Request("an unknown kind of snapshot"))?;
+            parsed.headers().iter().try_for_each(|header| header.check_place(place))?;
             Ok(parsed)
         });
         parsed.map_err(|error| super::errors::exception(&error, layer, None))
@@ -146,6 +149,7 @@ pub fn decode_record(
     py.detach(|| {
         guarded(|| {
             let header = RecordHeader::of_bytes(header, element, content.len() / element.size())?;
+            header.check_place(Place::Frame)?;
             parallel::decode_record(&header, element, payload, content, &pool)
         })
     })
@@ -182,6 +186,7 @@ pub fn describe<'py>(py: Python<'py>, headers: &[u8], shapes: Vec<(u16, usize)>)
         dict.set_item("coding", header.coding().map(crate::coding::Coding::name))?;
         dict.set_item("lossy", header.is_lossy())?;
         dict.set_item("needs_base", header.needs_base())?;
+        dict.set_item("unchanged_chunks", header.unchanged_chunks())?;
         dict.set_item("error", header.error())?;
         dict.set_item("source", header.source())?;
         dict.set_item("representatives", header.representatives())?;

@@ -3,20 +3,18 @@
 use super::wide;
 
 /// Fields that are written or read between two looks at the end.
-const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 
 /// Bits that a field has at most.
 pub const WIDEST: u8 = 32;
 
-wide! {
-    /// Writes as many fields as can be written without looking at the end of `out`, four or two (`fours`) at a time. Tells how many
-    /// fields and whole bytes, and which bits (fewer than 8) wait and how many they are. A field has no bits above its width.
-    pub fn pack[](fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> Packed {
-        let packed = Packed { fields: 0, bytes: 0, bits: 0, count: 0 };
-        if widths.iter().fold(0, |most: u8, &width| most.max(width)) > WIDEST {
-            return packed;
-        }
-        if fours { pack_joined::<4>(packed, fields, widths, out) } else { pack_joined::<2>(packed, fields, widths, out) }
+/// Writes as many fields as can be written without looking at the end of `out`, four or two (`fours`) at a time. Tells how many
+/// fields and whole bytes, and which bits (fewer than 8) wait and how many they are. A field has no bits above its width.
+pub fn pack(fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> Packed {
+    match super::avx2() {
+        #[cfg(target_arch = "x86_64")]
+        Some(avx2) => avx2.pack(fields, widths, fours, out),
+        _ => pack_groups(fields, widths, fours, out, Pairs::of),
     }
 }
 
@@ -46,9 +44,19 @@ impl Packed {
     }
 }
 
-/// All widths are at most [`WIDEST`].
+/// As [`pack`]. `pairs`: as [`Pairs::of`].
 #[inline(always)]
-fn pack_joined<const N: usize>(mut packed: Packed, fields: &[u32], widths: &[u8], out: &mut [u8]) -> Packed {
+pub fn pack_groups(
+    fields: &[u32],
+    widths: &[u8],
+    fours: bool,
+    out: &mut [u8],
+    pairs: impl Fn(&[u32; GROUP], &[u8; GROUP]) -> Pairs,
+) -> Packed {
+    let mut packed = Packed { fields: 0, bytes: 0, bits: 0, count: 0 };
+    if widths.iter().fold(0, |most: u8, &width| most.max(width)) > WIDEST {
+        return packed;
+    }
     let (groups, _) = fields.as_chunks::<GROUP>();
     let (group_widths, _) = widths.as_chunks::<GROUP>();
     let end = out.as_mut_ptr();
@@ -56,28 +64,53 @@ fn pack_joined<const N: usize>(mut packed: Packed, fields: &[u32], widths: &[u8]
         if packed.bytes + 4 * GROUP + 8 > out.len() {
             break;
         }
-        let (fields, _) = fields.as_chunks::<N>();
-        let (widths, _) = widths.as_chunks::<N>();
-        for (fields, widths) in fields.iter().zip(widths) {
-            let (mut value, mut width) = (0u64, 0u32);
-            for k in 0..N {
-                value |= u64::from(fields[k]).wrapping_shl(width);
-                width += u32::from(widths[k]);
-            }
-            // SAFETY: a group's fields have at most 4 * GROUP bytes, and as many and 8 more are left, as was looked at.
-            unsafe {
-                if width <= 56 {
-                    packed.put(value, width, end);
-                } else {
-                    for k in 0..N {
-                        packed.put(u64::from(fields[k]), u32::from(widths[k]), end);
-                    }
+        let pairs = pairs(fields, widths);
+        // SAFETY: a group's fields have at most 4 * GROUP bytes, and as many and 8 more are left, as was looked at.
+        unsafe {
+            if fours && pairs.widest() <= 28 {
+                for k in (0..PAIRS).step_by(2) {
+                    let value = pairs.values[k] | pairs.values[k + 1] << pairs.widths[k];
+                    packed.put(value, (pairs.widths[k] + pairs.widths[k + 1]) as u32, end);
+                }
+            } else if pairs.widest() <= 56 {
+                for k in 0..PAIRS {
+                    packed.put(pairs.values[k], pairs.widths[k] as u32, end);
+                }
+            } else {
+                for k in 0..GROUP {
+                    packed.put(u64::from(fields[k]), u32::from(widths[k]), end);
                 }
             }
         }
         packed.fields += GROUP;
     }
     packed
+}
+
+pub const PAIRS: usize = GROUP / 2;
+
+/// Two fields of a group in a word each.
+pub struct Pairs {
+    pub values: [u64; PAIRS],
+    pub widths: [u64; PAIRS],
+}
+
+impl Pairs {
+    #[inline(always)]
+    pub fn of(fields: &[u32; GROUP], widths: &[u8; GROUP]) -> Self {
+        let mut pairs = Pairs { values: [0; PAIRS], widths: [0; PAIRS] };
+        for k in 0..PAIRS {
+            let first = u64::from(widths[2 * k] & 63);
+            pairs.values[k] = u64::from(fields[2 * k]) | u64::from(fields[2 * k + 1]) << first;
+            pairs.widths[k] = first + u64::from(widths[2 * k + 1]);
+        }
+        pairs
+    }
+
+    #[inline(always)]
+    fn widest(&self) -> u64 {
+        self.widths.iter().fold(0, |most, &width| most.max(width))
+    }
 }
 
 wide! {

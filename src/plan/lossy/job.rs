@@ -3,7 +3,7 @@
 use super::{LossyPlan, Rule};
 use crate::chunk::encode::count_lossy;
 use crate::chunk::with_scratch;
-use crate::coding::{Coding, Histogram};
+use crate::coding::{Coding, FieldBits, Histogram};
 use crate::delta::{Bucket, Domain};
 use crate::float::Element;
 use crate::header::chunk_count;
@@ -101,7 +101,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             exceptions = 1 + exceptions * written as u64 / counted.target.len() as u64;
         }
         let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
-        let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
+        let mut coded = Coding::choose(&counts, highest, FieldBits::default(), self.lossy.coding);
         coded.bits += refinement_bits;
         let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
         let (rule, sampled) = (rule(encoding), self.of.is_some());

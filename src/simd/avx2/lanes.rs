@@ -53,6 +53,14 @@ pub fn widen(from: &[u8; 8]) -> __m256i {
     unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().cast())) }
 }
 
+/// Four pairs of bytes as four 64-bit integers.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn widen_pairs(from: &[u8; 8]) -> __m256i {
+    // SAFETY: the array has the 8 bytes that are read; no alignment is needed.
+    unsafe { _mm256_cvtepu16_epi64(_mm_loadl_epi64(from.as_ptr().cast())) }
+}
+
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn load_ints(from: &[i32; 8]) -> __m256i {
