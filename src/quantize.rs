@@ -4,6 +4,14 @@ use crate::delta::{Bucket, Domain, Summation};
 use crate::float::Element;
 use crate::kernels::FastTable;
 
+/// Buckets that there is room for at once; a chunk rarely has more.
+const USUAL_BUCKETS: usize = 32;
+
+thread_local! {
+    /// By index of a bucket: its place among those found so far, from 1 on; all 0 between chunks.
+    static PLACES: std::cell::RefCell<Vec<u16>> = std::cell::RefCell::default();
+}
+
 /// What is known of one bucket.
 #[derive(Debug, Clone)]
 pub struct BucketStatistics<E: Element, D: Domain<E>> {
@@ -47,40 +55,44 @@ impl<E: Element> Against<'_, E> {
 impl<E: Element, D: Domain<E>> Statistics<E, D> {
     /// The statistics of one chunk.
     pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
-        let mut slots: Vec<Option<BucketStatistics<E, D>>> = vec![None; D::BUCKETS];
-        for (i, &t) in target.iter().enumerate() {
-            let b = base.at(i);
-            if t.bits() == b.bits() {
-                continue;
+        let mut buckets: Vec<(Bucket, BucketStatistics<E, D>)> = Vec::with_capacity(USUAL_BUCKETS);
+        PLACES.with_borrow_mut(|places| {
+            places.resize(places.len().max(D::BUCKETS), 0);
+            for (i, &t) in target.iter().enumerate() {
+                let b = base.at(i);
+                if t.bits() == b.bits() {
+                    continue;
+                }
+                let Some(delta) = domain.delta(t, b).filter(|_| t.finite()) else {
+                    continue;
+                };
+                if let Some(bucket) = domain.bucket(delta) {
+                    let place = &mut places[bucket.index()];
+                    if *place == 0 {
+                        buckets.push((bucket, BucketStatistics::of_extremes(0, delta, delta)));
+                        *place = buckets.len() as u16;
+                    }
+                    buckets[usize::from(*place) - 1].1.include(i, delta);
+                }
             }
-            let Some(delta) = domain.delta(t, b).filter(|_| t.finite()) else {
-                continue;
-            };
-            if let Some(bucket) = domain.bucket(delta) {
-                let slot = slots[bucket.index()].get_or_insert_with(|| BucketStatistics {
-                    count: 0,
-                    least: delta,
-                    greatest: delta,
-                    sum: D::Sum::default(),
-                });
-                slot.include(i, delta);
-            }
-        }
-        let buckets = slots
-            .into_iter()
-            .enumerate()
-            .filter_map(|(index, slot)| slot.map(|s| (Bucket::of_index(index), s.closed())))
-            .collect();
+            buckets.iter().for_each(|(bucket, _)| places[bucket.index()] = 0);
+        });
+        buckets.iter_mut().for_each(|(_, statistics)| statistics.sum.close_chunk());
+        buckets.sort_unstable_by_key(|(bucket, _)| bucket.index());
         Statistics { buckets, entries: target.len() as u64 }
     }
 
     /// Adds the statistics of the chunk that follows.
-    pub fn append(&mut self, next: &Self) {
+    pub fn append(&mut self, next: Self) {
         self.entries += next.entries;
-        for (bucket, statistics) in &next.buckets {
+        if self.buckets.is_empty() {
+            self.buckets = next.buckets;
+            return;
+        }
+        for (bucket, statistics) in next.buckets {
             match self.buckets.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
-                Ok(at) => self.buckets[at].1.append(statistics),
-                Err(at) => self.buckets.insert(at, (*bucket, statistics.clone())),
+                Ok(at) => self.buckets[at].1.append(&statistics),
+                Err(at) => self.buckets.insert(at, (bucket, statistics)),
             }
         }
     }
@@ -102,11 +114,6 @@ impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
         if delta > self.greatest {
             self.greatest = delta;
         }
-    }
-
-    fn closed(mut self) -> Self {
-        self.sum.close_chunk();
-        self
     }
 
     fn append(&mut self, next: &Self) {

@@ -16,6 +16,8 @@ pub struct Scratch {
     pub(crate) cuts: Cuts,
     pub(crate) exceptions: Vec<u32>,
     pub(crate) values: Vec<u8>,
+    /// Elements that are made and forgotten.
+    pub(crate) content: Vec<u64>,
     pub(crate) coding: coding::Scratch,
     pub(crate) bytes: bytes::Scratch,
 }

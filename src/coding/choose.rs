@@ -3,7 +3,7 @@
 use super::histogram::{FINEST_RHO, Histogram};
 use super::tables::{FIRST_LENGTH_BITS, packed_bits};
 use super::{Coding, Tokens};
-use crate::huffman::{Code, group_bits};
+use crate::huffman::{Code, MAX_LENGTH, best_lengths, coded_bits, group_bits, quick_lengths};
 
 /// Which codings may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,65 +46,97 @@ impl Coding {
             let symbol = counts.symbols.iter().position(|count| *count > 0).unwrap_or(0);
             return Candidate { coding: Coding::Constant(symbol as u8), bits: 8 + fields.of_zeros };
         }
-        let wanted = |candidate: &Candidate| match choice {
+        let wanted = |draft: &Draft| match choice {
             CodingChoice::Cheapest | CodingChoice::Plain => true,
-            CodingChoice::Mask => matches!(candidate.coding, Coding::Mask { .. }),
-            CodingChoice::Tokens => matches!(candidate.coding, Coding::Tokens(_)),
-            CodingChoice::Fixed => matches!(candidate.coding, Coding::Fixed(_)),
+            CodingChoice::Mask => matches!(draft.form, Form::Mask { .. }),
+            CodingChoice::Tokens => matches!(draft.form, Form::Tokens { .. }),
+            CodingChoice::Fixed => matches!(draft.form, Form::Fixed(_)),
         };
+        let optimal_plain = || plain(counts, highest, |of| best_lengths(of, MAX_LENGTH)).candidate();
         if choice == CodingChoice::Plain {
-            return plain(counts, highest, Code::of_counts);
+            return optimal_plain();
         }
-        let candidates: Vec<Candidate> = all(counts, highest, fields).into_iter().filter(wanted).collect();
-        let Some(best) = candidates.iter().min_by_key(|candidate| candidate.bits) else {
-            return plain(counts, highest, Code::of_counts);
+        let drafts: Vec<Draft> = drafts(counts, highest, fields).into_iter().filter(wanted).collect();
+        let Some(best) = drafts.iter().map(|draft| draft.bits).min() else { return optimal_plain() };
+        let fast = |draft: &Draft| {
+            let slack = (best + fields.of_others) / QUICKER_WORTH;
+            counts.elements >= LARGE && !matches!(draft.form, Form::Tokens { .. }) && draft.bits <= best + slack
         };
-        let fast = |candidate: &&Candidate| {
-            let (bits, slack) = (candidate.bits, (best.bits + fields.of_others) / QUICKER_WORTH);
-            counts.elements >= LARGE && !matches!(candidate.coding, Coding::Tokens(_)) && bits <= best.bits + slack
+        let chosen = drafts.iter().position(fast).or(drafts.iter().position(|draft| draft.bits == best));
+        drafts.into_iter().nth(chosen.unwrap_or(0)).map_or_else(optimal_plain, Draft::candidate)
+    }
+}
+
+/// A coding before its code is made, of which most are not chosen.
+struct Draft {
+    form: Form,
+    bits: u64,
+}
+
+/// A coding with code lengths in place of codes.
+enum Form {
+    Plain(Vec<u8>),
+    Mask { masks: Vec<u8>, symbols: Option<Vec<u8>> },
+    Tokens { rho: u32, highest: u8, lengths: Vec<u8> },
+    Fixed(u32),
+}
+
+impl Draft {
+    fn candidate(self) -> Candidate {
+        let code = |lengths: Vec<u8>| Code::of_lengths(&lengths).expect("package-merge gives complete codes");
+        let coding = match self.form {
+            Form::Plain(lengths) => Coding::Plain(code(lengths)),
+            Form::Mask { masks, symbols } => Coding::Mask { masks: code(masks), symbols: symbols.map(code) },
+            Form::Tokens { rho, highest, lengths } => Coding::Tokens(Tokens { rho, highest, code: code(lengths) }),
+            Form::Fixed(width) => Coding::Fixed(width),
         };
-        candidates.iter().find(fast).unwrap_or(best).clone()
+        Candidate { coding, bits: self.bits }
     }
 }
 
 /// Every coding that more than one symbol can have, plain first.
+#[cfg(test)]
 pub fn all(counts: &Histogram, highest: u8, fields: FieldBits) -> Vec<Candidate> {
-    let quick = |of: &[u64]| Code::quick_of_counts(of, fields.of_others);
+    drafts(counts, highest, fields).into_iter().map(Draft::candidate).collect()
+}
+
+fn drafts(counts: &Histogram, highest: u8, fields: FieldBits) -> Vec<Draft> {
+    let quick = |of: &[u64]| quick_lengths(of, fields.of_others);
     let mut all = vec![plain(counts, highest, quick), fixed(counts, highest)];
-    all.iter_mut().for_each(|candidate| candidate.bits += fields.of_zeros);
+    all.iter_mut().for_each(|draft| draft.bits += fields.of_zeros);
     all.push(mask(counts, highest, quick));
     all.extend((0..=FINEST_RHO).filter_map(|rho| tokens(counts, highest, rho)));
     all
 }
 
-fn plain(counts: &Histogram, highest: u8, code_of: impl Fn(&[u64]) -> Code) -> Candidate {
+fn plain(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>) -> Draft {
     let counts_of = &counts.symbols[..=usize::from(highest)];
-    let code = code_of(counts_of);
-    let bits = 4 * counts_of.len() as u64 + group_bits(counts.elements as usize, code.bits(counts_of));
-    Candidate { coding: Coding::Plain(code), bits }
+    let lengths = lengths_of(counts_of);
+    let bits = 4 * counts_of.len() as u64 + group_bits(counts.elements as usize, coded_bits(counts_of, &lengths));
+    Draft { form: Form::Plain(lengths), bits }
 }
 
-fn fixed(counts: &Histogram, highest: u8) -> Candidate {
+fn fixed(counts: &Histogram, highest: u8) -> Draft {
     let width = 8 - highest.leading_zeros();
-    Candidate { coding: Coding::Fixed(width), bits: counts.elements * u64::from(width) }
+    Draft { form: Form::Fixed(width), bits: counts.elements * u64::from(width) }
 }
 
-fn mask(counts: &Histogram, highest: u8, code_of: impl Fn(&[u64]) -> Code) -> Candidate {
-    let masks = Code::of_counts(&counts.masks);
+fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>) -> Draft {
+    let masks = best_lengths(&counts.masks, MAX_LENGTH);
     let units = counts.elements.div_ceil(8) as usize;
-    let mut bits = 4 * 256 + group_bits(units, masks.bits(&counts.masks));
+    let mut bits = 4 * 256 + group_bits(units, coded_bits(&counts.masks, &masks));
     let mut symbols = None;
     if highest > 1 {
         let counts_of = &counts.symbols[1..=usize::from(highest)];
-        let code = code_of(counts_of);
-        bits += 4 * u64::from(highest) + group_bits(counts.marked() as usize, code.bits(counts_of));
-        symbols = Some(code);
+        let lengths = lengths_of(counts_of);
+        bits += 4 * u64::from(highest) + group_bits(counts.marked() as usize, coded_bits(counts_of, &lengths));
+        symbols = Some(lengths);
     }
-    Candidate { coding: Coding::Mask { masks, symbols }, bits }
+    Draft { form: Form::Mask { masks, symbols }, bits }
 }
 
 /// `None` where the tokens would not fit in a byte.
-fn tokens(counts: &Histogram, highest: u8, rho: u32) -> Option<Candidate> {
+fn tokens(counts: &Histogram, highest: u8, rho: u32) -> Option<Draft> {
     let (mut tokens, run_bits) = counts.tokens(rho, highest);
     if tokens.len() < 2 {
         tokens.resize(2 * usize::from(highest), 0);
@@ -112,9 +144,9 @@ fn tokens(counts: &Histogram, highest: u8, rho: u32) -> Option<Candidate> {
     if tokens.len() > 256 {
         return None;
     }
-    let code = Code::of_counts(&tokens);
-    let table = 16 + packed_bits(code.lengths(), usize::from(highest), FIRST_LENGTH_BITS);
+    let lengths = best_lengths(&tokens, MAX_LENGTH);
+    let table = 16 + packed_bits(&lengths, usize::from(highest), FIRST_LENGTH_BITS);
     let count = counts.marked() as usize;
-    let bits = table + 16 + run_bits + group_bits(count, code.bits(&tokens));
-    Some(Candidate { coding: Coding::Tokens(Tokens { rho, highest, code }), bits })
+    let bits = table + 16 + run_bits + group_bits(count, coded_bits(&tokens, &lengths));
+    Some(Draft { form: Form::Tokens { rho, highest, lengths }, bits })
 }

@@ -1,6 +1,8 @@
 //! What there is to code: counts of symbols, mask bytes and runs, from which the size under every coding follows.
 
 use super::mask::mask_byte;
+use crate::simd::wide;
+
 use super::tokens::{classes, for_each_token, mask64, split_run};
 
 /// Runs are counted by their class at this rho, the finest; coarser classes are sums of these.
@@ -28,7 +30,7 @@ impl Histogram {
     /// Counts the symbols of one chunk.
     pub fn count(&mut self, symbols: &[u8]) {
         self.elements += symbols.len() as u64;
-        symbols.iter().for_each(|&symbol| self.symbols[usize::from(symbol)] += 1);
+        count_symbols(symbols, &mut self.symbols);
         symbols.chunks(8).for_each(|group| self.masks[usize::from(mask_byte(group))] += 1);
         for_each_token(symbols, mask64, |run, symbol| {
             let class = split_run(run, FINEST_RHO).0;
@@ -37,7 +39,11 @@ impl Histogram {
     }
 
     /// Adds the counts of other chunks.
-    pub fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: Self) {
+        if self.elements == 0 {
+            *self = other;
+            return;
+        }
         self.elements += other.elements;
         let add = |into: &mut [u64], from: &[u64]| into.iter_mut().zip(from).for_each(|(a, b)| *a += b);
         add(&mut self.symbols, &other.symbols);
@@ -84,5 +90,26 @@ impl Histogram {
             tokens[start..].iter_mut().zip(row).for_each(|(token, count)| *token += count);
         }
         (tokens, run_bits)
+    }
+}
+
+/// Symbols that are counted together: a count of them fits in a byte.
+const BLOCK: usize = 128;
+
+wide! {
+    fn count_symbols[](symbols: &[u8], counts: &mut [u64; 16]) -> () {
+        for block in symbols.chunks(BLOCK) {
+            let mut rest = block.len() as u64;
+            for (symbol, count) in (1u8..).zip(&mut counts[1..]) {
+                // The rest are zeros most of the time.
+                if rest == 0 {
+                    break;
+                }
+                let found = u64::from(block.iter().map(|&one| u8::from(one == symbol)).sum::<u8>());
+                *count += found;
+                rest -= found;
+            }
+            counts[0] += rest;
+        }
     }
 }

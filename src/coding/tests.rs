@@ -20,7 +20,7 @@ fn histogram(chunks: &[Vec<u8>]) -> Histogram {
     for chunk in chunks {
         let mut one = Histogram::default();
         one.count(chunk);
-        all.merge(&one);
+        all.merge(one);
     }
     all
 }

@@ -54,34 +54,9 @@ impl Code {
         word.reverse_bits() >> (16 - length)
     }
 
-    /// The optimal code for these counts; symbols that do not occur have none. If fewer than two occur, the lowest others join
-    /// them, so that the code is complete. There must be at least two symbols.
+    /// The optimal code for these counts, as [`best_lengths`] tells.
     pub fn of_counts(counts: &[u64]) -> Self {
-        Code::of_counts_within(counts, MAX_LENGTH)
-    }
-
-    /// The optimal code, or the optimal one of those that the vector encoder can take, where that costs no more than 1 bit in
-    /// [`QUICKER_WORTH`] of what there is: the codewords and `beside` bits.
-    pub fn quick_of_counts(counts: &[u64], beside: u64) -> Self {
-        let best = Code::of_counts(counts);
-        if best.short.is_some() || counts.len() > ShortCode::SYMBOLS {
-            return best;
-        }
-        let short = Code::of_counts_within(counts, ShortCode::LONGEST);
-        let (bits, of_short) = (best.bits(counts), short.bits(counts));
-        if of_short - bits <= (bits + beside) / QUICKER_WORTH { short } else { best }
-    }
-
-    /// The same with no length above `limit`.
-    pub fn of_counts_within(counts: &[u64], limit: u8) -> Self {
-        let mut counts = counts.to_vec();
-        let missing = 2usize.saturating_sub(counts.iter().filter(|count| **count > 0).count());
-        for count in counts.iter_mut().filter(|count| **count == 0).take(missing) {
-            *count = 1;
-        }
-        let mut lengths = vec![0; counts.len()];
-        super::code_lengths(&counts, limit, &mut lengths);
-        Code::of_lengths(&lengths).expect("package-merge gives complete codes")
+        Code::of_lengths(&best_lengths(counts, MAX_LENGTH)).expect("package-merge gives complete codes")
     }
 
     pub fn lengths(&self) -> &[u8] {
@@ -104,11 +79,36 @@ impl Code {
         let packed = self.packed[usize::from(symbol)];
         (u64::from(packed & 0xffff), packed >> 16)
     }
+}
 
-    /// Bits that these counts of symbols take.
-    pub fn bits(&self, counts: &[u64]) -> u64 {
-        counts.iter().zip(&self.lengths).map(|(count, &length)| count * u64::from(length)).sum()
+/// The lengths of the optimal code for these counts with none above `limit`; symbols that do not occur have none. If fewer than
+/// two occur, the lowest others join them, so that the code is complete. There must be at least two symbols.
+pub fn best_lengths(counts: &[u64], limit: u8) -> Vec<u8> {
+    let mut counts = counts.to_vec();
+    let missing = 2usize.saturating_sub(counts.iter().filter(|count| **count > 0).count());
+    for count in counts.iter_mut().filter(|count| **count == 0).take(missing) {
+        *count = 1;
     }
+    let mut lengths = vec![0; counts.len()];
+    super::code_lengths(&counts, limit, &mut lengths);
+    lengths
+}
+
+/// The lengths of the optimal code, or of the optimal one of those that the vector encoder can take, where that costs no more
+/// than 1 bit in [`QUICKER_WORTH`] of what there is: the codewords and `beside` bits.
+pub fn quick_lengths(counts: &[u64], beside: u64) -> Vec<u8> {
+    let best = best_lengths(counts, MAX_LENGTH);
+    if counts.len() > ShortCode::SYMBOLS || best.iter().all(|length| *length <= ShortCode::LONGEST) {
+        return best;
+    }
+    let short = best_lengths(counts, ShortCode::LONGEST);
+    let (bits, of_short) = (coded_bits(counts, &best), coded_bits(counts, &short));
+    if of_short - bits <= (bits + beside) / QUICKER_WORTH { short } else { best }
+}
+
+/// Bits that these counts of symbols take under a code of these lengths.
+pub fn coded_bits(counts: &[u64], lengths: &[u8]) -> u64 {
+    counts.iter().zip(lengths).map(|(count, &length)| count * u64::from(length)).sum()
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl<E: Element, W: Workers> ClassPlanner<'_, E, W> {
             with_scratch(|scratch| count_exact(cut, window, target, base, scratch, &mut counts));
             counts
         };
-        self.workers.in_order(self.blocks.chunks.len(), of_chunk, |counts| all.merge(&counts));
+        self.workers.in_order(self.blocks.chunks.len(), of_chunk, |counts| all.merge(counts));
         all
     }
 }

@@ -28,7 +28,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         }
         let chunks = self.tops_of_chunks::<D>((1 << bits) - 1)?;
         let mut statistics = Statistics::default();
-        chunks.iter().for_each(|chunk| statistics.append(chunk));
+        chunks.iter().for_each(|chunk| statistics.append(chunk.clone()));
         let kept = promotion.choose(&statistics);
         let encoding = self.encoding(&statistics, &kept);
         let counts = count_symbols(&chunks, &kept);

@@ -174,19 +174,22 @@ pub fn count_lossy<E: Element, D: Domain<E>>(
     scratch: &mut Scratch,
     counts: &mut Histogram,
 ) -> u64 {
-    let symbols = &mut scratch.symbols;
-    symbols.clear();
-    let mut exceptions = 0;
-    for (i, &t) in target.iter().enumerate() {
-        symbols.push(match encoding.code(t, base.at(i)) {
-            Coded::Symbol { symbol, .. } => symbol,
-            Coded::Kept => 0,
-            Coded::Exception => {
-                exceptions += 1;
-                0
-            }
-        });
+    let record = LossyRecord {
+        encoding,
+        coding: &Coding::Constant(0),
+        from_zero: matches!(base, Against::Zero),
+        leaves_unchanged: false,
+        exceptions: true,
+        measured: Measured::Nothing,
+    };
+    let mut words = std::mem::take(&mut scratch.content);
+    words.resize(size_of_val(target).div_ceil(8).max(words.len()), 0);
+    let content = &mut bytemuck::cast_slice_mut::<u64, E>(&mut words)[..target.len()];
+    if let Against::Base(base) = base {
+        content.copy_from_slice(base);
     }
-    counts.count(symbols);
-    exceptions
+    record.quantize(target, content, scratch);
+    scratch.content = words;
+    counts.count(&scratch.symbols);
+    scratch.exceptions.len() as u64
 }

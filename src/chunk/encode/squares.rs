@@ -68,6 +68,7 @@ wide! {
 #[derive(Debug, Clone, Copy)]
 pub enum Measured {
     All,
+    Nothing,
     /// About one block of 256 in 64, by a hash of its place; `chunk`: the chunk's number.
     Sample {
         chunk: usize,
@@ -94,7 +95,7 @@ impl Measured {
         let mut start = 0;
         std::iter::from_fn(move || {
             let Measured::Sample { chunk } = self else {
-                let all = Segment { entries: start..entries, measured: true };
+                let all = Segment { entries: start..entries, measured: matches!(self, Measured::All) };
                 start = entries;
                 return (!all.entries.is_empty()).then_some(all);
             };

@@ -150,7 +150,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             }
             Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
         };
-        self.workers.in_order(self.chunks(), of_chunk, |next| all.append(&next));
+        self.workers.in_order(self.chunks(), of_chunk, |next| all.append(next));
         all
     }
 
@@ -210,7 +210,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
                 && counts.marked() == 0
                 && found == 0;
             if !left_out {
-                all.merge(&counts);
+                all.merge(counts);
             }
         });
         (all, exceptions)
