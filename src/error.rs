@@ -42,6 +42,9 @@ pub enum Error {
     /// A request that cannot be carried out: a caller's mistake.
     #[error("{0}")]
     Request(&'static str),
+    /// A tensor whose content is not what it was when its coding was planned.
+    #[error("a tensor was changed while it was being encoded")]
+    Changed,
     /// The system gives no more threads.
     #[error("the threads could not be started")]
     Threads,

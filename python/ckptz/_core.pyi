@@ -11,6 +11,8 @@ Bytes = NDArray[np.uint8]
 # Number of a formula, and the records that it reads.
 Predicted = tuple[int, list[int]]
 
+class ChangedError(Exception): ...
+
 class RecordError(Exception):
     """Damaged bytes: message, whether it is a checksum, layer, tensor, chunk, offset."""
 

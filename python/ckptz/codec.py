@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._core import Chain as Chain
+from ._core import ChangedError as ChangedError
 from ._core import Crc as Crc
 from ._core import Merge as Merge
 from ._core import RecordError as RecordError
@@ -24,7 +25,7 @@ from ._core import SnapshotEncoder as SnapshotEncoder
 from ._core import Spec as Spec
 from ._core import Window as Window
 from .dtypes import dtype_name, layout, numpy_dtype, shape_fits
-from .errors import ChecksumError, FormatError, UnsupportedTypeError
+from .errors import ChecksumError, FormatError, StateChangedError, UnsupportedTypeError
 from .policy import DEFAULT_BITS, DEFAULT_LEVELS, Policy, Rule, is_batch_statistic
 from .state import contiguous
 
@@ -179,7 +180,8 @@ def encode(
     shape, updated in place; None codes exactly. rule: a rule, a policy or its name. out: a
     writable buffer that is filled and of which the used part is returned as a memoryview, instead
     of new bytes. Raises `ValueError` where base or out do not fit (where out is too small the
-    content of base is then lost), `UnsupportedTypeError` for a dtype that is not stored.
+    content of base is then lost), `UnsupportedTypeError` for a dtype that is not stored,
+    `StateChangedError` for an array that another thread changes meanwhile.
     """
     target = contiguous(np.asarray(target))
     name = dtype_name(target.dtype)
@@ -228,17 +230,28 @@ def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
     return room
 
 
+def fill(encoder: SnapshotEncoder, room: Bytes) -> int:
+    """Write coded bytes to the room and return how many, 0 once there are no more.
+
+    Raises `StateChangedError` where a tensor is not what it was when its coding was planned.
+    """
+    try:
+        return encoder.fill(room)
+    except ChangedError as error:
+        raise StateChangedError(f"{error}: nothing is saved") from None
+
+
 def _fill(encoder: SnapshotEncoder, room: Bytes, *, given: bool) -> tuple[Bytes, int]:
     """Fill the room after the magic; return it, or a larger one, and where the payload ends."""
     length = len(_MAGIC)
     while True:
         if length >= room.size:
-            if given and (length > room.size or encoder.fill(np.empty(1, np.uint8))):
+            if given and (length > room.size or fill(encoder, np.empty(1, np.uint8))):
                 raise ValueError("out is too small")
             if given:
                 return room, length
             room = np.concatenate([room, np.empty_like(room)])
-        written = encoder.fill(room[length:])
+        written = fill(encoder, room[length:])
         if written == 0:
             return room, length
         length += written

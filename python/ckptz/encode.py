@@ -110,7 +110,7 @@ def _drain(
     out: Bytes | None = getattr(_buffers, "out", None)
     if out is None:
         out = _buffers.out = np.empty(_OUT_BYTES, np.uint8)
-    while written := encoder.fill(out):
+    while written := codec.fill(encoder, out):
         file.write_payload(out[:written])
         if progress is not None:
             progress(written)

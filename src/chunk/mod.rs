@@ -22,6 +22,29 @@ pub struct Scratch {
     pub(crate) bytes: bytes::Scratch,
 }
 
+impl Scratch {
+    /// Calls `work` with a copy of `elements`.
+    pub fn with_copy<E: bytemuck::Pod, R>(&mut self, elements: &[E], work: impl FnOnce(&[E], &mut Self) -> R) -> R {
+        self.with_room(elements.len(), |copy, scratch| {
+            copy.copy_from_slice(elements);
+            work(copy, scratch)
+        })
+    }
+
+    /// Calls `work` with room for so many elements, whatever they hold. `E` is as long as 1, 2, 4 or 8 bytes.
+    pub fn with_room<E: bytemuck::Pod, R>(
+        &mut self,
+        elements: usize,
+        work: impl FnOnce(&mut [E], &mut Self) -> R,
+    ) -> R {
+        let mut words = std::mem::take(&mut self.content);
+        words.resize((elements * size_of::<E>()).div_ceil(8).max(words.len()), 0);
+        let result = work(&mut bytemuck::cast_slice_mut(&mut words)[..elements], self);
+        self.content = words;
+        result
+    }
+}
+
 thread_local! {
     static SCRATCH: std::cell::RefCell<Scratch> = std::cell::RefCell::default();
 }

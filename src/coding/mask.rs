@@ -3,7 +3,7 @@
 use super::Scratch;
 use super::tokens::mask8;
 use crate::error::Parsed;
-use crate::huffman::{Code, Decoder, decode_group, encode_group};
+use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};
 use crate::wire::Reader;
@@ -21,15 +21,16 @@ pub fn mask_byte(symbols: &[u8]) -> u8 {
 }
 
 pub fn encode(symbols: &[u8], masks: &Code, code: Option<&Code>, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let Scratch { units, marked, streams, .. } = scratch;
+    let Scratch { units, marked, streams, unfit, .. } = scratch;
     let bytes = symbols.len().div_ceil(8);
     grow(units, bytes);
     grow(marked, symbols.len() + SLACK);
     let count = split(symbols, &mut units[..bytes], marked);
-    encode_group(&units[..bytes], masks, streams, out);
-    if let Some(code) = code {
-        encode_group(&marked[..count], code, streams, out);
-    }
+    *unfit |= !encode_group(&units[..bytes], masks, streams, out);
+    *unfit |= match code {
+        Some(code) => !encode_group(&marked[..count], code, streams, out),
+        None => highest_of(&marked[..count]) > 0,
+    };
 }
 
 /// Makes `buffer` at least so long.

@@ -20,7 +20,7 @@ pub use stage::CodingStage;
 
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
-use crate::huffman::{Code, Decoder, decode_group, encode_group};
+use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
 use crate::wire::Reader;
 
 /// The coding of a record's symbols, with its tables.
@@ -57,6 +57,8 @@ pub struct Scratch {
     pub(crate) streams: Vec<u8>,
     pub(crate) runs: Fields,
     pub(crate) marks: Vec<u64>,
+    /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
+    pub(crate) unfit: bool,
 }
 
 impl Coding {
@@ -89,11 +91,12 @@ impl Coding {
     /// Appends the symbols of a chunk, run fields included.
     pub fn encode(&self, symbols: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) {
         match self {
-            Coding::Constant(_) => {}
-            Coding::Plain(code) => encode_group(symbols, code, &mut scratch.streams, out),
+            Coding::Constant(constant) => scratch.unfit |= symbols.iter().any(|symbol| symbol != constant),
+            Coding::Plain(code) => scratch.unfit |= !encode_group(symbols, code, &mut scratch.streams, out),
             Coding::Mask { masks, symbols: code } => mask::encode(symbols, masks, code.as_ref(), scratch, out),
             Coding::Tokens(tokens) => tokens::encode(symbols, tokens, scratch, out),
             Coding::Fixed(width) => {
+                scratch.unfit |= highest_of(symbols) >> width != 0;
                 let mut writer = BitWriter::new(out);
                 symbols.iter().for_each(|&symbol| writer.put(u64::from(symbol), *width));
                 writer.finish();

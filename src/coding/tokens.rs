@@ -2,7 +2,7 @@
 
 use super::{FieldReader, Fields, Scratch, Tokens};
 use crate::error::Parsed;
-use crate::huffman::{Decoder, decode_group, encode_group};
+use crate::huffman::{Decoder, decode_group, encode_group, highest_of};
 use crate::simd::{self, wide};
 use crate::wire::{Reader, put_varint};
 
@@ -71,7 +71,7 @@ pub fn mask8(eight: [u8; 8]) -> u8 {
 }
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let Scratch { units, streams, runs, marks, .. } = scratch;
+    let Scratch { units, streams, runs, marks, unfit, .. } = scratch;
     runs.restart(symbols.len() + LANES);
     if units.len() < symbols.len() + LANES {
         units.resize(symbols.len() + LANES, 0);
@@ -81,7 +81,7 @@ pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut 
         Shape { rho: tokens.rho, highest: tokens.highest, few_long: has_few_long(symbols.len(), marked, tokens.rho) };
     let count = token_units(symbols, marks, shape, units, runs);
     put_varint(out, count as u64);
-    encode_group(&units[..count], &tokens.code, streams, out);
+    *unfit |= !encode_group(&units[..count], &tokens.code, streams, out) || highest_of(symbols) > tokens.highest;
     runs.write(out);
 }
 

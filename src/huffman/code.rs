@@ -2,6 +2,7 @@
 
 use super::MAX_LENGTH;
 use crate::kernels::ShortCode;
+use crate::simd::wide;
 
 /// A code of short words may take more bits than the best one, by this part.
 const QUICKER_WORTH: u64 = 256;
@@ -73,6 +74,14 @@ impl Code {
         &self.words
     }
 
+    /// Whether all of these have a codeword.
+    pub fn covers(&self, symbols: &[u8]) -> bool {
+        if self.lengths.iter().all(|length| *length > 0) {
+            return usize::from(highest_of(symbols)) < self.lengths.len();
+        }
+        symbols.iter().all(|symbol| self.packed[usize::from(*symbol)] != 0)
+    }
+
     /// The bit-reversed codeword and its length.
     #[inline(always)]
     pub fn word(&self, symbol: u8) -> (u64, u32) {
@@ -104,6 +113,13 @@ pub fn quick_lengths(counts: &[u64], beside: u64) -> Vec<u8> {
     let short = best_lengths(counts, ShortCode::LONGEST);
     let (bits, of_short) = (coded_bits(counts, &best), coded_bits(counts, &short));
     if of_short - bits <= (bits + beside) / QUICKER_WORTH { short } else { best }
+}
+
+wide! {
+    /// The highest of these symbols; of none, 0.
+    pub fn highest_of[](symbols: &[u8]) -> u8 {
+        symbols.iter().fold(0, |highest, &symbol| highest.max(symbol))
+    }
 }
 
 /// Bits that these counts of symbols take under a code of these lengths.

@@ -25,10 +25,11 @@ pub fn stream_ranges(n: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..streams).map(move |k| if k == 0 { 0..ends[0] } else { ends[k - 1]..ends[k] })
 }
 
-/// Appends a group. `scratch` holds the streams meanwhile.
-pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+/// Appends a group. `scratch` holds the streams meanwhile. `false`: a symbol has no codeword, and what is written is useless.
+#[must_use]
+pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
     if symbols.is_empty() {
-        return;
+        return true;
     }
     let mut used = 0;
     for range in stream_ranges(symbols.len()) {
@@ -41,6 +42,7 @@ pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mu
         used += length;
     }
     out.extend_from_slice(&scratch[..used]);
+    code.covers(symbols)
 }
 
 /// What a stream's room must have beyond two bytes a symbol.
@@ -146,7 +148,7 @@ mod tests {
             symbols.iter().for_each(|&s| counts[usize::from(s)] += 1);
             let code = Code::of_counts(&counts);
             let (mut scratch, mut out) = (Vec::new(), Vec::new());
-            encode_group(&symbols, &code, &mut scratch, &mut out);
+            prop_assert!(encode_group(&symbols, &code, &mut scratch, &mut out));
             prop_assert!(out.len() as u64 * 8 <= group_bits(symbols.len(), coded_bits(&counts, code.lengths())));
             let mut decoded = vec![0; symbols.len()];
             let mut reader = Reader::new(&out);

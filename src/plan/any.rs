@@ -152,14 +152,16 @@ impl AnyPlan {
         siblings: Siblings<'_, u8>,
         slot: &mut Vec<u8>,
     ) -> Result<EncodedChunk> {
-        match self {
+        let encoded = match self {
             AnyPlan::F16(plan) => encode_float(plan, number, target, base, siblings, slot),
             AnyPlan::BF16(plan) => encode_float(plan, number, target, base, siblings, slot),
             AnyPlan::F32(plan) => encode_float(plan, number, target, base, siblings, slot),
             AnyPlan::F64(plan) => encode_float(plan, number, target, base, siblings, slot),
             AnyPlan::SameBytes(_) => Ok(EncodedChunk::default()),
             AnyPlan::Bytes(plan) => Ok(encode_bytes(plan, target, base, slot)),
-        }
+        }?;
+        let unfit = with_scratch(|scratch| std::mem::take(&mut scratch.coding.unfit));
+        if unfit { Err(Error::Changed) } else { Ok(encoded) }
     }
 }
 
@@ -182,14 +184,14 @@ fn encode_float<E: Element>(
 }
 
 fn encode_bytes(plan: &ExactPlan, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> EncodedChunk {
-    let before = match &*base {
-        ChunkBase::None => None,
-        ChunkBase::Previous(base) => Some(&**base),
-        ChunkBase::Own(base) => Some(*base),
-    };
-    let encoded = with_scratch(|scratch| plan.encode_byte_chunk(target, before, scratch, slot));
-    if let ChunkBase::Previous(base) = base {
-        base.copy_from_slice(target);
-    }
-    encoded
+    with_scratch(|scratch| match base {
+        ChunkBase::None => plan.encode_byte_chunk(target, None, scratch, slot),
+        ChunkBase::Own(base) => plan.encode_byte_chunk(target, Some(base), scratch, slot),
+        // As for floats.
+        ChunkBase::Previous(base) => scratch.with_copy(target, |target, scratch| {
+            let encoded = plan.encode_byte_chunk(target, Some(base), scratch, slot);
+            base.copy_from_slice(target);
+            encoded
+        }),
+    })
 }

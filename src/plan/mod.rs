@@ -109,9 +109,10 @@ impl<E: Element> Plan<E> {
     ) -> Self {
         let plan = LossyPlan::new(lossy, spec.chunk_log2, target, base, workers);
         // Exact coding of floats seldom reaches a quarter: no need to try where lossy is below that.
-        if lossy.exact_fallback && plan.bytes() * 4 > size_of_val(target) as u64 {
+        let large = plan.bytes() * 4 > size_of_val(target) as u64;
+        if lossy.exact_fallback && (large || plan.is_coarse()) {
             let exact = ExactPlan::new(spec, target, Some((base, BaseRole::Previous)), workers);
-            if exact.bytes() <= plan.bytes() {
+            if plan.is_coarse() || exact.bytes() <= plan.bytes() {
                 return Plan::Exact(exact);
             }
         }
@@ -133,13 +134,15 @@ impl<E: Element> Plan<E> {
     ) -> EncodedChunk {
         match (self, base) {
             (Plan::Lossy(plan), Some(base)) => plan.encode_chunk(number, target, base, scratch, out),
-            (Plan::Exact(plan), base) => {
-                let encoded = plan.encode_chunk(target, base.as_deref(), scratch, out);
-                if let Some(base) = base {
+            (Plan::Exact(plan), Some(base)) => {
+                // Of a copy: what is coded, summed and kept is the same even if another thread changes the caller's memory.
+                scratch.with_copy(target, |target, scratch| {
+                    let encoded = plan.encode_chunk(target, Some(base), scratch, out);
                     base.copy_from_slice(target);
-                }
-                encoded
+                    encoded
+                })
             }
+            (Plan::Exact(plan), None) => plan.encode_chunk(target, None, scratch, out),
             _ => EncodedChunk::default(),
         }
     }

@@ -40,6 +40,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
             prediction: None,
             within: false,
             exceptions: 0,
+            coarse: false,
             sampled: self.target.len() > SAMPLED_FROM,
             coded,
         })

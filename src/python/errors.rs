@@ -14,6 +14,8 @@ create_exception!(
     "Damaged bytes. Arguments: message, whether it is a checksum, layer, tensor, chunk (None: the header), offset."
 );
 
+create_exception!(ckptz._core, ChangedError, PyException, "A tensor was changed while it was being encoded.");
+
 /// What systems say where a thread cannot be started; the same number on Linux as where macOS has another name for it.
 const EAGAIN: i32 = if cfg!(target_os = "macos") { 35 } else { 11 };
 
@@ -29,6 +31,7 @@ pub fn exception(error: &Error, layer: Option<usize>, tensor: Option<usize>) -> 
         }
         Error::Content { part } => RecordError::new_err((error.to_string(), true, layer, tensor, chunk(part), 0)),
         Error::Request(what) => PyValueError::new_err(*what),
+        Error::Changed => ChangedError::new_err(error.to_string()),
         Error::Threads => PyOSError::new_err((EAGAIN, error.to_string())),
         Error::Memory(_) => PyMemoryError::new_err(error.to_string()),
     }

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RecordError", module.py().get_type::<errors::RecordError>())?;
+    module.add("ChangedError", module.py().get_type::<errors::ChangedError>())?;
     module.add_class::<spec::Spec>()?;
     module.add_class::<encode::SnapshotEncoder>()?;
     module.add_class::<decode::Chain>()?;

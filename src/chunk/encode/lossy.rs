@@ -39,6 +39,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         if self.exceptions {
             write_exceptions(base, &scratch.exceptions, out);
         }
+        scratch.coding.unfit |= !self.exceptions && !scratch.exceptions.is_empty();
         self.coding.encode(&scratch.symbols, &mut scratch.coding, out);
         scratch.fields.write(out);
         EncodedChunk { length: Some(out.len() - start), sum, errors }
@@ -182,14 +183,12 @@ pub fn count_lossy<E: Element, D: Domain<E>>(
         exceptions: true,
         measured: Measured::Nothing,
     };
-    let mut words = std::mem::take(&mut scratch.content);
-    words.resize(size_of_val(target).div_ceil(8).max(words.len()), 0);
-    let content = &mut bytemuck::cast_slice_mut::<u64, E>(&mut words)[..target.len()];
-    if let Against::Base(base) = base {
-        content.copy_from_slice(base);
-    }
-    record.quantize(target, content, scratch);
-    scratch.content = words;
+    scratch.with_room(target.len(), |content, scratch| {
+        if let Against::Base(base) = base {
+            content.copy_from_slice(base);
+        }
+        record.quantize(target, content, scratch);
+    });
     counts.count(&scratch.symbols);
     scratch.exceptions.len() as u64
 }

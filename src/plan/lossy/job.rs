@@ -72,7 +72,11 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     pub fn choose_domain(&self, signed: bool, counted: &Self) -> LossyPlan<E> {
         let lossy = self.lossy;
         match (lossy.domain, signed) {
-            (DomainChoice::Auto, false) => self.plan(lossy.non_negative, Rule::NonNegative, counted),
+            (DomainChoice::Auto, false) => {
+                let plan = self.plan(lossy.non_negative, Rule::NonNegative, counted);
+                let coarse = plan.is_off_by_octaves(self.target, self.base);
+                LossyPlan { coarse, ..plan }
+            }
             (DomainChoice::Ordered, false) => self.plan(lossy.promotion, Rule::NonNegative, counted),
             (DomainChoice::Ordered, true) => self.plan(lossy.promotion, Rule::Ordered, counted),
             _ => self.plan(lossy.promotion, Rule::Value, counted),
@@ -105,7 +109,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         coded.bits += refinement_bits;
         let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
         let (rule, sampled) = (rule(encoding), self.of.is_some());
-        LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, sampled, coded }
+        LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, coarse: false, sampled, coded }
     }
 
     /// The encoding with the fewest levels, perhaps none, whose error is no larger than allowed.

@@ -28,6 +28,8 @@ pub struct LossyPlan<E: Element> {
     /// Whether its error is no larger than was allowed.
     pub(super) within: bool,
     pub(super) exceptions: u64,
+    /// Whether its reconstructions tell too little.
+    pub(super) coarse: bool,
     /// Its error is measured on samples; it may have been planned from samples.
     pub(super) sampled: bool,
     pub(super) coded: Candidate,
@@ -38,6 +40,9 @@ pub(super) enum Rule<E: Element> {
     Ordered(Encoding<E, Ordered<false>>),
     NonNegative(Encoding<E, Ordered<true>>),
 }
+
+/// Root mean square error, in octaves, beyond which what is nowhere negative is coded exactly.
+const COARSE_OCTAVES: f64 = 1.0;
 
 /// A spread sample in which fewer entries differ from the base tells too little.
 const FEW: usize = 64;
@@ -104,6 +109,24 @@ impl<E: Element> LossyPlan<E> {
             Rule::Ordered(encoding) => squared_error(encoding, self.from_zero, target, base),
             Rule::NonNegative(encoding) => squared_error(encoding, self.from_zero, target, base),
         }
+    }
+
+    /// Whether reconstructions of what is nowhere negative are off by octaves: such entries, second moments mostly, count by their
+    /// size, and a first delta from zero has a representative or two for all sizes.
+    pub fn is_coarse(&self) -> bool {
+        self.coarse
+    }
+
+    /// Whether they are over these entries.
+    fn is_off_by_octaves(&self, target: &[E], base: &[E]) -> bool {
+        let Rule::NonNegative(encoding) = &self.rule else { return false };
+        let octave = (1u64 << E::MANTISSA_BITS) as f64;
+        let large = |representative: &E::Wide| representative.to_f64().abs() >= octave;
+        if !encoding.quantizer.representatives().iter().any(large) {
+            return false;
+        }
+        let mean = squared_error(encoding, self.from_zero, target, base) / target.len() as f64;
+        mean > COARSE_OCTAVES * COARSE_OCTAVES * octave * octave
     }
 
     /// Whether it is made from samples.

@@ -1,0 +1,102 @@
+"""A state that another thread changes while it is saved: what is saved restores, or nothing is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import numpy as np
+import pytest
+from ckptz import Rule, StateChangedError, codec
+
+POLICY = ckptz.Policy(
+    [
+        Rule("exact/*", mode="exact", base="unpredicted"),
+        Rule("paper/*", mode="paper"),
+        Rule("*", base="unpredicted"),
+    ]
+)
+
+
+def arrays(rng: np.random.Generator, scale: float) -> dict[str, dict[str, Any]]:
+    def normal(size: int, dtype: str = "f4") -> Any:
+        return (rng.normal(size=size) * scale).astype(dtype)
+
+    return {
+        "exact": {"f4": normal(300_000), "f2": normal(150_000, "f2"), "f8": normal(100_000, "f8")},
+        "paper": {"f4": normal(200_000)},
+        "lossy": {"large": normal(300_000), "small": normal(20_000), "square": normal(90_000) ** 2},
+        "integers": {"i8": rng.integers(-9, 9, 100_000)},
+    }
+
+
+class Changer(threading.Thread):
+    """Writes other contents into the arrays of a state, until it is stopped."""
+
+    def __init__(self, state: dict[str, dict[str, Any]]) -> None:
+        super().__init__(daemon=True)
+        rng = np.random.default_rng(1)
+        self.state = state
+        self.contents = [arrays(rng, scale) for scale in (0.01, 1.0, 0.0)]
+        self.contents[1]["paper"]["f4"][::1000] = np.nan
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopped.is_set():
+            for content in self.contents:
+                for part, tensors in content.items():
+                    for name, array in tensors.items():
+                        self.state[part][name][:] = array
+
+
+@pytest.mark.filterwarnings("ignore:step .* not finite")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_saved_restores(tmp_path: Path, threads: int) -> None:
+    state = arrays(np.random.default_rng(0), 0.1)
+    saved = []
+    manager = ckptz.CheckpointManager(tmp_path, POLICY, exact="none", threads=threads)
+    manager.save(0, state)
+    changer = Changer(state)
+    changer.start()
+    try:
+        for step in range(1, 25):
+            try:
+                manager.save(step, state)
+                saved.append(step)
+            except StateChangedError as error:
+                assert "changed while it was being encoded" in str(error)
+    finally:
+        changer.stopped.set()
+        changer.join()
+    manager.save(99, state)
+    manager.close()
+    reader = ckptz.CheckpointManager(tmp_path, readonly=True)
+    assert reader.all_steps() == [0, *saved, 99]
+    for step in reader:
+        reader.restore(step, as_numpy=True)
+    assert reader.verify().ok
+
+
+@pytest.mark.parametrize("mode", ["exact", "lossy", "paper"])
+def test_an_array_that_changes(mode: str) -> None:
+    state = {"all": {"a": np.zeros(50_000, "f4")}}
+    rng = np.random.default_rng(2)
+    changer = Changer(state)
+    changer.contents = [
+        {"all": {"a": (rng.normal(size=50_000) * scale).astype("f4")}} for scale in (0.01, 1.0, 0.0)
+    ]
+    changer.start()
+    try:
+        for _ in range(60):
+            base = np.zeros(50_000, "f4")
+            before = base.copy()
+            try:
+                data = codec.encode(state["all"]["a"], base, Rule(mode=mode), threads=1)  # type: ignore[arg-type]
+            except StateChangedError:
+                continue
+            assert codec.decode(data, before).tobytes() == base.tobytes()
+    finally:
+        changer.stopped.set()
+        changer.join()
