@@ -42,7 +42,7 @@ pub(super) enum Rule<E: Element> {
 }
 
 /// Root mean square error, in octaves, beyond which what is nowhere negative is coded exactly.
-const COARSE_OCTAVES: f64 = 1.0;
+const COARSE_OCTAVES: f64 = 1.5;
 
 /// A spread sample in which fewer entries differ from the base tells too little.
 const FEW: usize = 64;
