@@ -9,7 +9,7 @@ use crate::simd::{self, MASKED};
 use crate::wire::Reader;
 
 /// Bytes that the fast loops may touch past the last marked symbol.
-const SLACK: usize = 8;
+pub const SLACK: usize = 8;
 
 /// The mask byte of up to eight symbols.
 #[inline(always)]
@@ -34,14 +34,14 @@ pub fn encode(symbols: &[u8], masks: &Code, code: Option<&Code>, scratch: &mut S
 }
 
 /// Makes `buffer` at least so long.
-fn grow(buffer: &mut Vec<u8>, length: usize) {
+pub fn grow<T: Clone + Default>(buffer: &mut Vec<T>, length: usize) {
     if buffer.len() < length {
-        buffer.resize(length, 0);
+        buffer.resize(length, T::default());
     }
 }
 
 /// Fills `masks` (one for every 8 symbols), and `marked` with the symbols that are not 0, less one; tells how many these are.
-fn split(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+pub fn split(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
     let (mut done, mut count) = (0, 0);
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = simd::avx2() {

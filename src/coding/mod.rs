@@ -57,6 +57,8 @@ pub struct Scratch {
     pub(crate) streams: Vec<u8>,
     pub(crate) runs: Fields,
     pub(crate) marks: Vec<u64>,
+    pub(crate) masks: Vec<u8>,
+    pub(crate) places: Vec<u16>,
     /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
     pub(crate) unfit: bool,
 }

@@ -1,5 +1,6 @@
 //! Token coding: one codeword for a symbol and the zeros before it.
 
+use super::mask::{SLACK, grow, split};
 use super::{FieldReader, Fields, Scratch, Tokens};
 use crate::error::Parsed;
 use crate::huffman::{Decoder, decode_group, encode_group, highest_of};
@@ -71,22 +72,21 @@ pub fn mask8(eight: [u8; 8]) -> u8 {
 }
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let Scratch { units, streams, runs, marks, unfit, .. } = scratch;
-    runs.restart(symbols.len() + LANES);
-    if units.len() < symbols.len() + LANES {
-        units.resize(symbols.len() + LANES, 0);
-    }
-    let marked = mark(symbols, marks);
-    let shape =
-        Shape { rho: tokens.rho, highest: tokens.highest, few_long: has_few_long(symbols.len(), marked, tokens.rho) };
-    let count = token_units(symbols, marks, shape, units, runs);
+    let shape = Shape { rho: tokens.rho, highest: tokens.highest };
+    let marked = mark(symbols, &mut scratch.marks);
+    scratch.runs.restart(symbols.len());
+    grow(&mut scratch.units, symbols.len() + SLACK);
+    let count = if symbols.len() <= MOST_PLACES && has_few_long(symbols.len(), marked, tokens.rho) {
+        together(symbols, shape, scratch)
+    } else {
+        let Scratch { units, runs, marks, .. } = scratch;
+        one_by_one(symbols, marks, shape, units, runs)
+    };
+    let Scratch { units, streams, runs, unfit, .. } = scratch;
     put_varint(out, count as u64);
     *unfit |= !encode_group(&units[..count], &tokens.code, streams, out) || highest_of(symbols) > tokens.highest;
     runs.write(out);
 }
-
-/// Tokens that are made together.
-const LANES: usize = 4;
 
 /// Which symbols of each 64 are not 0; how many in all.
 fn mark(symbols: &[u8], marks: &mut Vec<u64>) -> usize {
@@ -104,7 +104,7 @@ fn set_and_count(to: &mut u64, marks: u64) -> usize {
     marks.count_ones() as usize
 }
 
-/// Whether so few runs are long that a branch is rarely guessed wrong: less than one in eight, if the symbols lie at random.
+/// Whether so few runs are long that it pays to look for them afterwards: less than one in eight, if the symbols lie at random.
 fn has_few_long(symbols: usize, marked: usize, rho: u32) -> bool {
     marked << rho > 2 * symbols
 }
@@ -114,93 +114,120 @@ struct Shape {
     rho: u32,
     /// K
     highest: u8,
-    few_long: bool,
+}
+
+impl Shape {
+    /// `below`: the symbol less one.
+    #[inline(always)]
+    fn unit(self, class: u32, below: u8) -> u8 {
+        (class as u8).wrapping_mul(self.highest).wrapping_add(below)
+    }
+}
+
+/// Symbols whose places are numbers of 16 bits.
+const MOST_PLACES: usize = 1 << 16;
+
+/// Makes the tokens of many symbols at once, of long runs afterwards; tells how many there are.
+fn together(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
+    let Scratch { units, marked, masks, places, runs, .. } = scratch;
+    let bytes = symbols.len().div_ceil(8);
+    grow(masks, bytes);
+    grow(marked, symbols.len() + SLACK);
+    grow(places, 8 * bytes + 1 + SLACK);
+    let count = split(symbols, &mut masks[..bytes], marked);
+    // What stands before the first place.
+    places[0] = u16::MAX;
+    find_places(&masks[..bytes], &mut places[1..]);
+    let (below, places) = (&marked[..count], &places[..=count]);
+    short_units(below, places, shape, &mut units[..count]);
+    for_each_long(places, shape.rho, |k, run| {
+        let (class, low, width) = split_run(run, shape.rho);
+        units[k] = shape.unit(class, below[k]);
+        runs.push(low, width);
+    });
+    count
+}
+
+/// Where the marks are; `places` has room for eight of each mask, and [`SLACK`].
+fn find_places(masks: &[u8], places: &mut [u16]) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = simd::avx2() {
+        avx2.find_places(masks, places);
+        return;
+    }
+    let marks = masks.iter().enumerate().flat_map(|(byte, &mask)| {
+        let marked = (0..8).filter(move |i| mask >> i & 1 == 1);
+        marked.map(move |i| (8 * byte + i) as u16)
+    });
+    places.iter_mut().zip(marks).for_each(|(place, mark)| *place = mark);
+}
+
+/// The zeros between a place and the one before.
+#[inline(always)]
+fn run_between(before: u16, place: u16) -> u16 {
+    place.wrapping_sub(before).wrapping_sub(1)
+}
+
+wide! {
+    /// The units of all tokens as if no run were long.
+    fn short_units[](below: &[u8], places: &[u16], shape: Shape, units: &mut [u8]) -> () {
+        let runs = places.iter().zip(&places[1..]).map(|(before, place)| run_between(*before, *place));
+        for ((unit, run), &below) in units.iter_mut().zip(runs).zip(below) {
+            *unit = shape.unit(u32::from(run), below);
+        }
+    }
+}
+
+/// Tokens that are looked through together for long runs.
+const BLOCK: usize = 16;
+
+/// Calls `long` with the number and the run of each token whose run is long.
+fn for_each_long(places: &[u16], rho: u32, mut long: impl FnMut(usize, u32)) {
+    let count = places.len() - 1;
+    for start in (0..count).step_by(BLOCK) {
+        let places = &places[start..(start + BLOCK).min(count) + 1];
+        if any_long(places, rho) {
+            for (k, pair) in places.windows(2).enumerate() {
+                let run = u32::from(run_between(pair[0], pair[1]));
+                if run >> rho != 0 {
+                    long(start + k, run);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn any_long(places: &[u16], rho: u32) -> bool {
+    let runs = places.iter().zip(&places[1..]).map(|(before, place)| run_between(*before, *place));
+    runs.fold(0, |all, run| all | run) >> rho != 0
 }
 
 wide! {
     /// Writes the token of each symbol to `units`, the run fields to `runs`, and tells how many tokens there are. `marks`: of whole
     /// blocks of 64 symbols.
-    fn token_units[](symbols: &[u8], marks: &[u64], shape: Shape, units: &mut [u8], runs: &mut Fields) -> usize {
-        let mut maker = TokenMaker { shape, units, runs, count: 0, after: 0 };
+    fn one_by_one[](symbols: &[u8], marks: &[u64], shape: Shape, units: &mut [u8], runs: &mut Fields) -> usize {
+        let (mut count, mut after) = (0, 0);
+        let mut add = |at: usize, symbol: u8| {
+            let run = (at - after) as u32;
+            let (class, low, width) = split_run(run, shape.rho);
+            runs.push_if(run >> shape.rho != 0, low, width);
+            units[count] = shape.unit(class, symbol.wrapping_sub(1));
+            (after, count) = (at + 1, count + 1);
+        };
         let (blocks, rest) = symbols.as_chunks::<64>();
-        if shape.few_long {
-            for (k, (block, marks)) in blocks.iter().zip(marks).enumerate() {
-                maker.add_together(64 * k, block, *marks);
-            }
-        } else {
-            for (k, (block, marks)) in blocks.iter().zip(marks).enumerate() {
-                maker.add_each(64 * k, block, *marks);
+        for (k, (block, &marks)) in blocks.iter().zip(marks).enumerate() {
+            let mut left = marks;
+            while left != 0 {
+                let i = left.trailing_zeros() as usize;
+                left &= left - 1;
+                add(64 * k + i, block[i % 64]);
             }
         }
         for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
-            let at = 64 * blocks.len() + i;
-            maker.add::<false>((at - maker.after) as u32, symbol, 0, true);
-            (maker.after, maker.count) = (at + 1, maker.count + 1);
+            add(64 * blocks.len() + i, symbol);
         }
-        maker.count
-    }
-}
-
-struct TokenMaker<'a> {
-    shape: Shape,
-    units: &'a mut [u8],
-    runs: &'a mut Fields,
-    /// Tokens made.
-    count: usize,
-    /// One past the last symbol that is not 0.
-    after: usize,
-}
-
-impl TokenMaker<'_> {
-    /// Makes the tokens of a block, some at once: those past the last are made up and then forgotten.
-    #[inline(always)]
-    fn add_together(&mut self, start: usize, block: &[u8; 64], marks: u64) {
-        let total = marks.count_ones() as usize;
-        let (mut left, mut done, mut after) = (marks, 0, self.after);
-        while done < total {
-            for lane in done..done + LANES {
-                let i = left.trailing_zeros() as usize;
-                left &= left.wrapping_sub(1);
-                let run = (start + i).wrapping_sub(after) as u32;
-                after = start + i + 1;
-                self.add::<true>(run, block[i % 64], lane, lane < total);
-            }
-            done += LANES;
-        }
-        if total > 0 {
-            self.after = start + 64 - marks.leading_zeros() as usize;
-        }
-        self.count += total;
-    }
-
-    /// Makes the tokens of a block.
-    #[inline(always)]
-    fn add_each(&mut self, start: usize, block: &[u8; 64], mut marks: u64) {
-        while marks != 0 {
-            let i = marks.trailing_zeros() as usize;
-            marks &= marks - 1;
-            self.add::<false>((start + i - self.after) as u32, block[i % 64], 0, true);
-            self.after = start + i + 1;
-            self.count += 1;
-        }
-    }
-
-    /// `place`: from the tokens counted so far on.
-    #[inline(always)]
-    fn add<const FEW_LONG: bool>(&mut self, run: u32, symbol: u8, place: usize, real: bool) {
-        let Shape { rho, highest, .. } = self.shape;
-        let long = run >> rho != 0 && real;
-        let mut class = run;
-        if !FEW_LONG {
-            let (split, low, width) = split_run(run, rho);
-            class = split;
-            self.runs.push_if(long, low, width);
-        } else if long {
-            let (split, low, width) = split_run(run, rho);
-            class = split;
-            self.runs.push(low, width);
-        }
-        self.units[self.count + place] = (class as u8).wrapping_mul(highest).wrapping_add(symbol).wrapping_sub(1);
+        count
     }
 }
 

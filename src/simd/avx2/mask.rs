@@ -25,6 +25,21 @@ static MARKED: [[u8; 8]; 256] = {
     table
 };
 
+/// The same as numbers of 16 bits.
+static PLACES: [[u16; 8]; 256] = {
+    let mut table = [[0; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let mut k = 0;
+        while k < 8 {
+            table[mask][k] = MARKED[mask][k] as u16;
+            k += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
 /// By mask byte: which of the marked entries each entry is, and 0x80 for those that are not marked.
 static RANKS: [[u8; 8]; 256] = {
     let mut table = [[0x80; 8]; 256];
@@ -55,6 +70,12 @@ impl Avx2 {
     pub fn split_marks(self, symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { split_marks(symbols, masks, marked) }
+    }
+
+    /// Where the set bits of up to 8192 masks are, in order. `places` has room for eight a mask, and 8 more.
+    pub fn find_places(self, masks: &[u8], places: &mut [u16]) {
+        // SAFETY: `self` proves that the machine has AVX2.
+        unsafe { find_places(masks, places) }
     }
 
     /// How many bits are set.
@@ -110,6 +131,21 @@ fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
         }
     }
     count
+}
+
+#[target_feature(enable = "avx2,popcnt")]
+fn find_places(masks: &[u8], places: &mut [u16]) {
+    assert!(places.len() >= 8 * masks.len() + 8);
+    let (mut start, eight) = (_mm_setzero_si128(), _mm_set1_epi16(8));
+    let mut count = 0;
+    for &mask in masks {
+        // SAFETY: a row of the table has the 16 bytes that are read.
+        let within = unsafe { _mm_loadu_si128(PLACES[usize::from(mask)].as_ptr().cast()) };
+        // SAFETY: every mask before this one has added at most 8 to `count`: the 16 bytes end within `places`, as asserted.
+        unsafe { _mm_storeu_si128(places.as_mut_ptr().add(count).cast(), _mm_add_epi16(within, start)) };
+        count += mask.count_ones() as usize;
+        start = _mm_add_epi16(start, eight);
+    }
 }
 
 #[target_feature(enable = "popcnt")]
