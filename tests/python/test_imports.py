@@ -23,7 +23,7 @@ RUST = ROOT / "src"
 # Lowest first: each imports only what stands before it. Folders count as one; `ckptz` is
 # `__init__.py`, the public names.
 PYTHON_ORDER = """
-    errors closing keypath dtypes messagepack schema torch leaves rebuild state policy codec
+    errors closing keypath dtypes messagepack schema torch leaves rebuild state policy bounds codec
     snapshot metadata storage share file commits marks catalog store layers restore template reader
     flat encode stats verify transfer view base loss publish writer background signals staging
     saving retention merge keeping single manager inputs outputs plots ckptz cli __main__
