@@ -115,7 +115,8 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             counts.scale_up(written, highest, of.chunk_log2);
             exceptions = 1 + exceptions * written as u64 / counted.target.len() as u64;
         }
-        let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
+        let of_symbol = |(symbol, count): (u8, &u64)| count * u64::from(encoding.quantizer.field_width(symbol));
+        let refinement_bits = (1..=highest).zip(&counts.symbols[1..]).map(of_symbol).sum::<u64>();
         let mut coded = Coding::choose(&counts, highest, 0, self.lossy.coding);
         coded.bits += refinement_bits;
         let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
