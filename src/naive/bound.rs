@@ -241,6 +241,26 @@ mod tests {
     }
 
     #[test]
+    fn a_loose_bound_is_no_reason_to_code_more_coarsely() {
+        let squares = |target: &[f32], made: &[f32]| {
+            target.iter().zip(made).map(|(t, m)| (f64::from(*t) - f64::from(*m)).powi(2)).sum::<f64>()
+        };
+        let free = Spec::lossy(3).lossy.expect("lossy");
+        let (base, target) = drift(20_000);
+        let (_, small) = drift(10_000);
+        // The second moves more than it is large, and is best coded from zero.
+        for (base, target) in [(&base[..], &target[..]), (&target[..10_000], &small[..]), (&base[1..], &base[..19_999])]
+        {
+            let (_, expected, _) = coded(free, base, target);
+            for (absolute, relative) in [(Some(1e6), None), (None, Some(1e6)), (Some(1e6), Some(1e6))] {
+                let (_, made, _) = coded(Lossy { bound: Bound::of(absolute, relative), ..free }, base, target);
+                assert!(squares(target, &made) <= squares(target, &expected) * (1.0 + 1e-12));
+                assert!(relative.is_some() || bits(&made) == bits(&expected));
+            }
+        }
+    }
+
+    #[test]
     fn a_sample_that_misses_what_is_far_off_does_no_harm() {
         let (base, mut target) = drift(300_000);
         // No sample holds these.

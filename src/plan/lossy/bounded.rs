@@ -1,15 +1,16 @@
 //! Planning under a bound on every entry's error: how many levels, which is the largest, and how many refinement bits take the
 //! fewest bits, where every entry that they leave beyond the bound is an exception.
 
-use super::job::Job;
+use super::job::{Job, prefers_zero, squared_error, squared_error_in};
 use super::{LossyPlan, Rule};
 use crate::bound::Bound;
-use crate::delta::{Bucket, Domain};
+use crate::delta::{Bucket, Domain, Ordered, Value};
 use crate::float::Element;
 use crate::plan::{Workers, chunk_of};
 use crate::promote::{Promotion, log2};
-use crate::quantize::{Against, Statistics};
+use crate::quantize::{Against, Encoding, Statistics};
 use crate::spec::{BaseChoice, DomainChoice};
+use std::collections::BTreeMap;
 
 const MOST_LEVELS: usize = 7;
 const MOST_REFINEMENT: usize = 23;
@@ -77,21 +78,24 @@ struct Choice {
     bits: f64,
 }
 
-/// Needs by bucket, for the choice among them.
+/// Needs by bucket, for the choice among them; `highest`: the exponent of the first level without a bound.
 struct Table {
     /// Largest exponent first, positive before negative; the numbers of entries beyond, by refinement bits.
     exponents: Vec<Vec<(Needs, [f64; MOST_REFINEMENT + 1])>>,
+    /// Levels start at this place, or further down.
+    first: usize,
     entries: f64,
     exception_bits: f64,
 }
 
 impl Table {
-    fn new<E: Element>(mut all: Vec<Needs>, entries: usize) -> Self {
+    fn new<E: Element>(mut all: Vec<Needs>, highest: u16, entries: usize) -> Self {
         all.sort_by_key(|needs| (u16::MAX - needs.bucket.exponent, needs.bucket.negative));
         let same = |a: &Needs, b: &Needs| a.bucket.exponent == b.bucket.exponent;
         let with_beyond = |group: &[Needs]| group.iter().map(|needs| (needs.clone(), needs.beyond())).collect();
-        let exponents = all.chunk_by(same).map(with_beyond).collect();
-        Table { exponents, entries: entries as f64, exception_bits: f64::from(16 + E::BITS) }
+        let exponents: Vec<Vec<_>> = all.chunk_by(same).map(with_beyond).collect();
+        let first = exponents.iter().take_while(|group| group[0].0.bucket.exponent > highest).count();
+        Table { exponents, first, entries: entries as f64, exception_bits: f64::from(16 + E::BITS) }
     }
 
     fn sum(&self, range: std::ops::Range<usize>, of: fn(&Needs) -> u64) -> f64 {
@@ -102,9 +106,9 @@ impl Table {
     fn cheapest<E: Element, D: Domain<E>>(&self, levels: usize, refinement: usize) -> Choice {
         let count = self.exponents.len();
         let mut best = Choice { kept: Vec::new(), refinement: refinement as u32, bits: f64::INFINITY };
-        for first in 0..count.max(1) {
+        for first in self.first..count.max(self.first + 1) {
             let above = self.sum(0..first, |needs| needs.count);
-            if above > self.entries * MOST_ABOVE {
+            if first > self.first && above > self.entries * MOST_ABOVE {
                 break;
             }
             for levels in levels..=MOST_LEVELS {
@@ -149,52 +153,106 @@ impl Table {
     }
 }
 
+/// How a tensor would be coded without its bound: with one, it is not coded more coarsely.
+struct Free {
+    squared_error: f64,
+    from_zero: bool,
+}
+
+/// What a bounded plan is made of, and about how many bits it takes.
+struct Found<E: Element, D: Domain<E>> {
+    encoding: Encoding<E, D>,
+    from_zero: bool,
+    bits: f64,
+}
+
 impl<E: Element, W: Workers> Job<'_, E, W> {
     /// The plan under a bound; symbols and exceptions are counted over `counted`.
     pub(super) fn plan_within(&self, bound: Bound, signed: bool, counted: &Self) -> LossyPlan<E> {
         let lossy = self.lossy;
-        let values = || self.choose_levels(bound, lossy.promotion, Rule::Value, counted);
         match (lossy.domain, signed) {
-            (DomainChoice::Auto, false) => self.choose_levels(bound, lossy.non_negative, Rule::NonNegative, counted),
-            (DomainChoice::Ordered, false) => self.choose_levels(bound, lossy.promotion, Rule::NonNegative, counted),
-            (DomainChoice::Ordered, true) => self.choose_levels(bound, lossy.promotion, Rule::Ordered, counted),
-            // Steps of ordered bits are of one relative size, whatever the entry's.
-            (DomainChoice::Auto, true) if bound.relative.is_some() => {
-                let (values, ordered) = (values(), self.choose_levels(bound, lossy.promotion, Rule::Ordered, counted));
+            (DomainChoice::Auto, false) => self.plan_in(bound, lossy.non_negative, Rule::NonNegative, counted).0,
+            (DomainChoice::Ordered, false) => self.plan_in(bound, lossy.promotion, Rule::NonNegative, counted).0,
+            (DomainChoice::Ordered, true) => self.plan_in(bound, lossy.promotion, Rule::Ordered, counted).0,
+            _ => {
+                let (values, free) = self.plan_in(bound, lossy.promotion, Rule::Value, counted);
+                let (true, DomainChoice::Auto, Some(free)) = (bound.relative.is_some(), lossy.domain, free) else {
+                    return values;
+                };
+                // Steps of ordered bits are of one relative size, whatever the entry's.
+                let bases = self.statistics_by_base::<Ordered<false>>();
+                let ordered = bases.iter().filter_map(|(statistics, from_zero)| {
+                    let found = self.cheapest(bound, lossy.promotion, statistics, *from_zero)?;
+                    (self.error_of::<_, Value>(&found) <= free.squared_error).then_some(found)
+                });
+                let Some(ordered) = ordered.min_by(|a, b| a.bits.total_cmp(&b.bits)) else { return values };
+                let ordered = self.count_and_code(Rule::Ordered, ordered.encoding, ordered.from_zero, true, counted);
                 if ordered.bytes() < values.bytes() { ordered } else { values }
             }
-            _ => values(),
         }
     }
 
-    fn choose_levels<D: Domain<E>>(
+    /// The plan in one domain, and what it would be without the bound.
+    fn plan_in<D: Domain<E>>(
         &self,
         bound: Bound,
         promotion: Promotion,
-        rule: fn(crate::quantize::Encoding<E, D>) -> Rule<E>,
+        rule: fn(Encoding<E, D>) -> Rule<E>,
         counted: &Self,
-    ) -> LossyPlan<E> {
-        let Promotion::Levels(least) = promotion else { return self.plan(promotion, rule, counted) };
-        let choose = |zero: bool| {
-            let needs = self.needs::<D>(bound, self.against(zero));
-            let table = Table::new::<E>(needs, self.target.len());
-            table.cheapest::<E, D>(usize::from(least), usize::from(self.lossy.refinement))
-        };
-        let (mut best, mut from_zero) = (choose(false), false);
-        if self.lossy.base == BaseChoice::Auto {
-            let zero = choose(true);
-            if zero.bits < best.bits {
-                (best, from_zero) = (zero, true);
-            }
+    ) -> (LossyPlan<E>, Option<Free>) {
+        let bases = self.statistics_by_base::<D>();
+        let free = self.free(promotion, &bases);
+        let found = bases.iter().filter_map(|(statistics, from_zero)| {
+            let found = self.cheapest(bound, promotion, statistics, *from_zero)?;
+            let fine = *from_zero == free.from_zero || self.error_of::<_, D>(&found) <= free.squared_error;
+            fine.then_some(found)
+        });
+        match found.min_by(|a, b| a.bits.total_cmp(&b.bits)) {
+            Some(best) => (self.count_and_code(rule, best.encoding, best.from_zero, true, counted), Some(free)),
+            None => (self.plan(promotion, rule, counted), None),
         }
-        let statistics: Statistics<E, D> = self.statistics(self.against(from_zero));
-        let encoding = self.encoding(&statistics, &best.kept, best.refinement);
-        self.count_and_code(rule, encoding, from_zero, true, counted)
+    }
+
+    /// Against the previous base, and against zero where that may be taken.
+    fn statistics_by_base<D: Domain<E>>(&self) -> Vec<(Statistics<E, D>, bool)> {
+        let mut bases = vec![(self.statistics(self.against(false)), false)];
+        if self.lossy.base == BaseChoice::Auto {
+            bases.push((self.statistics(Against::Zero), true));
+        }
+        bases
+    }
+
+    fn free<D: Domain<E>>(&self, promotion: Promotion, bases: &[(Statistics<E, D>, bool)]) -> Free {
+        let from_zero = bases.get(1).is_some_and(|(zero, _)| prefers_zero(promotion, &bases[0].0, zero));
+        let statistics = &bases[usize::from(from_zero)].0;
+        let encoding = self.encoding(statistics, &promotion.choose(statistics), self.refinement()).within(None);
+        Free { squared_error: squared_error(&encoding, from_zero, self.target, self.base), from_zero }
+    }
+
+    fn error_of<D: Domain<E>, M: Domain<E>>(&self, found: &Found<E, D>) -> f64 {
+        squared_error_in::<E, D, M>(&found.encoding, found.from_zero, self.target, self.base)
+    }
+
+    /// `None` where the promotion is not by levels.
+    fn cheapest<D: Domain<E>>(
+        &self,
+        bound: Bound,
+        promotion: Promotion,
+        statistics: &Statistics<E, D>,
+        from_zero: bool,
+    ) -> Option<Found<E, D>> {
+        let Promotion::Levels(least) = promotion else { return None };
+        let highest = promotion.choose(statistics).first().map_or(0, |bucket| bucket.exponent);
+        let needs = self.needs::<D>(bound, self.against(from_zero));
+        let table = Table::new::<E>(needs, highest, self.target.len());
+        let Choice { kept, refinement, bits } =
+            table.cheapest::<E, D>(usize::from(least), usize::from(self.lossy.refinement));
+        Some(Found { encoding: self.encoding(statistics, &kept, refinement), from_zero, bits })
     }
 
     /// Of the buckets that are not empty, in the order of their index.
     fn needs<D: Domain<E>>(&self, bound: Bound, against: Against<'_, E>) -> Vec<Needs> {
-        let mut all: Vec<Option<Needs>> = vec![None; D::BUCKETS];
+        let mut all: BTreeMap<usize, Needs> = BTreeMap::new();
         let of_chunk = |number| {
             let target = chunk_of(self.target, self.chunk_log2, number);
             if self.unchanged(against, number) {
@@ -204,25 +262,24 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         };
         self.workers.in_order(self.chunks(), of_chunk, |chunk| {
             for needs in chunk {
-                let slot = &mut all[needs.bucket.index()];
-                slot.get_or_insert_with(|| Needs::new(needs.bucket)).append(&needs);
+                all.entry(needs.bucket.index()).or_insert_with(|| Needs::new(needs.bucket)).append(&needs);
             }
         });
-        all.into_iter().flatten().collect()
+        all.into_values().collect()
     }
 }
 
 fn needs_of_chunk<E: Element, D: Domain<E>>(bound: Bound, target: &[E], base: Against<'_, E>) -> Vec<Needs> {
     let domain = D::new();
-    let mut slots: Vec<Option<Needs>> = vec![None; D::BUCKETS];
+    let mut slots: Vec<Option<Box<Needs>>> = vec![None; D::BUCKETS];
     for (i, &t) in target.iter().enumerate() {
         let b = base.at(i);
         let delta = domain.delta(t, b).filter(|_| t.finite());
         if let Some(bucket) = delta.and_then(|delta| domain.bucket(delta)) {
             let tolerance = domain.of_places(t, bound.places(t));
-            let needs = slots[bucket.index()].get_or_insert_with(|| Needs::new(bucket));
+            let needs = slots[bucket.index()].get_or_insert_with(|| Box::new(Needs::new(bucket)));
             needs.add(!bound.holds(t, b), tolerance, domain.reach(bucket));
         }
     }
-    slots.into_iter().flatten().collect()
+    slots.into_iter().flatten().map(|needs| *needs).collect()
 }

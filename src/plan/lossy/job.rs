@@ -38,8 +38,29 @@ pub struct Of {
     pub chunk_log2: u8,
 }
 
+/// Whether coding against zero is no worse than against the previous base.
+pub fn prefers_zero<E: Element, D: Domain<E>>(
+    promotion: Promotion,
+    previous: &Statistics<E, D>,
+    zero: &Statistics<E, D>,
+) -> bool {
+    let (kept, kept_of_zero) = (promotion.choose(previous), promotion.choose(zero));
+    let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
+    Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top))
+}
+
 /// The sum of squares of target - reconstruction, in the encoding's domain.
 pub fn squared_error<E: Element, D: Domain<E>>(
+    encoding: &Encoding<E, D>,
+    from_zero: bool,
+    target: &[E],
+    base: &[E],
+) -> f64 {
+    squared_error_in::<E, D, D>(encoding, from_zero, target, base)
+}
+
+/// The same in domain `M`.
+pub fn squared_error_in<E: Element, D: Domain<E>, M: Domain<E>>(
     encoding: &Encoding<E, D>,
     from_zero: bool,
     target: &[E],
@@ -52,7 +73,7 @@ pub fn squared_error<E: Element, D: Domain<E>>(
             Coded::Symbol { element, .. } => element,
             Coded::Exception => t,
         };
-        let error = D::new().delta(t, reconstruction).map_or(0.0, |delta| D::size(delta));
+        let error = M::new().delta(t, reconstruction).map_or(0.0, |delta| M::size(delta));
         error * error
     };
     target.iter().zip(base).map(of_entry).sum()
@@ -181,9 +202,8 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             return (previous, kept, false);
         }
         let zero = self.statistics::<D>(Against::Zero);
-        let kept_of_zero = promotion.choose(&zero);
-        let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
-        if Estimate::of(&zero, &kept_of_zero, top).beats(Estimate::of(&previous, &kept, top)) {
+        if prefers_zero(promotion, &previous, &zero) {
+            let kept_of_zero = promotion.choose(&zero);
             (zero, kept_of_zero, true)
         } else {
             (previous, kept, false)
