@@ -187,6 +187,46 @@ def lossy(report: Report, runs: list[tuple[str, list[Path]]]) -> None:
     )
 
 
+BOUNDED = ("gpt_nano/late_c50", "lenet_mom/late_c50")
+
+
+def bounded(report: Report, runs: list[tuple[str, list[Path]]]) -> None:
+    """What bounds on every entry's error take, and that they hold."""
+    rules = [ckptz.Rule(), *(ckptz.Rule(max_error=10.0**-k) for k in range(2, 8))]
+    rules += [ckptz.Rule(max_rel_error=10.0**-k) for k in range(1, 5)]
+    rules += [ckptz.Rule(mode="exact")]
+    rows: list[list[object]] = []
+    worst = 0.0
+    for name, files in (run for run in runs if run[0] in BOUNDED):
+        states = [load(path, weights=False) for path in files[1:]]
+        for rule in rules:
+            run = save_run(files, rule, weights=False)
+            bound = f"{rule.max_error:g}" if rule.max_error else "-"
+            bound = f"{rule.max_rel_error:g} x" if rule.max_rel_error else bound
+            pairs = zip(run.restored, states, strict=True)
+            largest = max(largest_error(rule, r[key], u[key]) for r, u in pairs for key in u)
+            if rule.is_bounded:
+                worst = max(worst, largest / (rule.max_error or rule.max_rel_error or 1.0))
+            label = "exact" if rule.mode == "exact" else bound
+            rows.append([name, label, run.stored // len(states), run.ratio, largest])
+    head = ["trace", "bound", "bytes a delta", "ratio", "largest error"]
+    report.table(
+        "Bounds on every entry (x: relative), whole states, all bytes of the deltas", head, rows
+    )
+    if rows:
+        report.aim("every entry within its bound", worst <= 1, f"{worst:.4f} of it at most")
+
+
+def largest_error(rule: ckptz.Rule, restored: Any, original: Any) -> float:
+    """Of a float tensor: absolute, or relative where the rule's bound is so."""
+    if original.dtype.kind != "f":
+        return 0.0
+    r, u = np.asarray(restored, np.float64), np.asarray(original, np.float64)
+    scale = np.abs(u) if rule.max_rel_error else np.ones_like(u)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.fmax.reduce((np.abs(r - u) / scale).reshape(-1), initial=0.0))
+
+
 def full_ratio(state: State) -> float:
     """Save a state alone, exactly."""
     with tempfile.TemporaryDirectory() as folder:
@@ -248,6 +288,7 @@ def main() -> int:
     paper(report, with_weights, reference)
     codings(report, with_weights)
     lossy(report, runs)
+    bounded(report, runs)
     exact(report, runs)
     if arguments.markdown:
         arguments.markdown.write_text("\n".join([HEAD, *report.lines]) + "\n")

@@ -1,5 +1,6 @@
 //! Deltas and what is made of them: the two domains in which a lossy record works (format.md, section 8).
 
+use crate::bound::last_place;
 use crate::float::{Arith, Element, ElementType, Wide};
 use crate::kernels::{FastTable, OrderedTable, Steps, ValueTable};
 use std::fmt::Debug;
@@ -48,6 +49,10 @@ pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
     fn field(self, delta: Self::Delta, r: u32) -> u64;
     /// The middle of the cell that `field` names.
     fn cell(self, bucket: Bucket, r: u32, field: u64) -> Self::Delta;
+    /// Half the width of a bucket, as a number.
+    fn reach(self, bucket: Bucket) -> f64;
+    /// As a number, a delta of so many units of the target's last place.
+    fn of_places(self, target: E, places: f64) -> f64;
     /// `(least + greatest) / 2`, rounded once.
     fn midrange(self, least: Self::Delta, greatest: Self::Delta) -> Self::Delta;
 
@@ -123,6 +128,15 @@ impl<E: Element> Domain<E> for Value {
         let middle = if cell > 0 { 1u64 << (cell - 1) } else { 0 };
         let sign_and_exponent = u64::from(bucket.negative) << E::A::EXPONENT_BITS | u64::from(bucket.exponent);
         E::A::of_bits(sign_and_exponent << E::A::MANTISSA_BITS | field << cell | middle)
+    }
+
+    fn reach(self, bucket: Bucket) -> f64 {
+        E::A::of_bits(u64::from(bucket.exponent.max(1)) << E::A::MANTISSA_BITS).to_f64() / 2.0
+    }
+
+    #[inline(always)]
+    fn of_places(self, target: E, places: f64) -> f64 {
+        places * last_place(target)
     }
 
     fn midrange(self, least: E::A, greatest: E::A) -> E::A {
@@ -231,6 +245,15 @@ impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
         let middle = if cell > 0 { 1i128 << (cell - 1) } else { 0 };
         let magnitude = 1i128 << (length - 1) | i128::from(field) << cell | middle;
         E::Wide::of_i128(if bucket.negative { -magnitude } else { magnitude })
+    }
+
+    fn reach(self, bucket: Bucket) -> f64 {
+        (1u128 << bucket.exponent) as f64 / 4.0
+    }
+
+    #[inline(always)]
+    fn of_places(self, _target: E, places: f64) -> f64 {
+        places
     }
 
     fn midrange(self, least: E::Wide, greatest: E::Wide) -> E::Wide {

@@ -13,6 +13,7 @@ mod simd;
 mod view;
 mod wire;
 
+pub mod bound;
 mod bytes;
 pub mod delta;
 mod exact;

@@ -116,7 +116,7 @@ fn quarter_to_the(n: u16) -> f64 {
 
 /// The binary logarithm of a positive normal number to about 1e-9, by basic operations alone: a mathematics library's own
 /// may differ in the last bit from CPU to CPU, and with it the choice and the file.
-fn log2(x: f64) -> f64 {
+pub fn log2(x: f64) -> f64 {
     const EXPONENT: u64 = 0x7ff << 52;
     let exponent = (x.to_bits() >> 52) as i32 - 1023;
     let m = f64::from_bits(x.to_bits() & !EXPONENT | 1023 << 52);

@@ -1,5 +1,6 @@
 //! Statistics of the buckets, and the quantizer made from the promoted ones: entry -> symbol and reconstruction.
 
+use crate::bound::Bound;
 use crate::delta::{Bucket, Domain, Summation};
 use crate::float::Element;
 use crate::kernels::FastTable;
@@ -154,6 +155,8 @@ pub struct Encoding<E: Element, D: Domain<E>> {
     symbols: Vec<u8>,
     /// Entries with this or a larger exponent are exceptions: all that changed, where nothing is promoted.
     unpromoted_from: u16,
+    /// What reconstructions keep to: entries that would not are exceptions.
+    bound: Option<Bound>,
     /// For the fast loops over f32.
     pub fast_table: Option<FastTable>,
 }
@@ -228,7 +231,7 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         }
         let fast_table = quantizer.domain.fast_table(kept, &quantizer.representatives);
         let unpromoted_from = kept.iter().map(|bucket| bucket.exponent + 1).max().unwrap_or(0);
-        Encoding { quantizer, symbols, unpromoted_from, fast_table }
+        Encoding { quantizer, symbols, unpromoted_from, bound: None, fast_table }
     }
 
     /// The encoding that promotes nothing, and leaves every finite entry as its base.
@@ -237,8 +240,27 @@ impl<E: Element, D: Domain<E>> Encoding<E, D> {
         Encoding { unpromoted_from: u16::MAX, ..Encoding::new(quantizer, &[]) }
     }
 
+    /// The same with a bound. The fast loops do not look at it.
+    pub fn within(self, bound: Option<Bound>) -> Self {
+        let fast_table = self.fast_table.filter(|_| bound.is_none());
+        Encoding { bound, fast_table, ..self }
+    }
+
     #[inline(always)]
     pub fn code(&self, target: E, base: E) -> Coded<E> {
+        let coded = self.code_freely(target, base);
+        let Some(bound) = self.bound else { return coded };
+        let holds = match coded {
+            Coded::Kept => target.bits() == base.bits() || bound.holds(target, base),
+            Coded::Symbol { element, .. } => bound.holds(target, element),
+            Coded::Exception => true,
+        };
+        if holds { coded } else { Coded::Exception }
+    }
+
+    /// Whatever its error is.
+    #[inline(always)]
+    fn code_freely(&self, target: E, base: E) -> Coded<E> {
         if target.bits() == base.bits() {
             return Coded::Kept;
         }

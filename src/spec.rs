@@ -1,12 +1,13 @@
 //! What is asked of the encoder for one tensor. What was done is in its [`RecordHeader`](crate::header::RecordHeader).
 
+use crate::bound::Bound;
 use crate::coding::CodingChoice;
 use crate::error::{Error, Result};
 use crate::header::{CHUNK_LOG2, DEFAULT_CHUNK_LOG2};
 use crate::promote::{Promotion, Representative};
 
 /// How a tensor is to be coded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spec {
     /// `None`: exactly.
     pub lossy: Option<Lossy>,
@@ -19,7 +20,7 @@ pub struct Spec {
 }
 
 /// The dials of lossy coding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lossy {
     pub domain: DomainChoice,
     pub promotion: Promotion,
@@ -28,6 +29,9 @@ pub struct Lossy {
     pub representative: Representative,
     /// Raw refinement bits of each promoted entry, 0..=23.
     pub refinement: u8,
+    /// What every entry keeps to: levels and refinement bits are then the fewest that are taken, and what they do not reach is
+    /// an exception.
+    pub bound: Option<Bound>,
     pub base: BaseChoice,
     pub coding: CodingChoice,
     /// Whether a tensor is coded exactly where its lossy form is not smaller.
@@ -67,6 +71,7 @@ impl Spec {
             non_negative: Promotion::Levels(levels.min(2.max(levels.saturating_sub(1)))),
             representative: Representative::Mean,
             refinement: 0,
+            bound: None,
             base: BaseChoice::Auto,
             coding: CodingChoice::Cheapest,
             exact_fallback: true,
@@ -83,6 +88,7 @@ impl Spec {
             non_negative: Promotion::Buckets { bits },
             representative: Representative::Midrange,
             refinement: 0,
+            bound: None,
             base: BaseChoice::Previous,
             coding: CodingChoice::Plain,
             exact_fallback: false,
@@ -107,6 +113,6 @@ impl Spec {
         if lossy.refinement > 23 {
             return Err(Error::Request("refinement bits must be 0 to 23"));
         }
-        Ok(())
+        lossy.bound.map_or(Ok(()), Bound::check)
     }
 }

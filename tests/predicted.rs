@@ -2,6 +2,7 @@
 //! the bytes do not depend on threads.
 
 use ckptz::Spec;
+use ckptz::bound::Bound;
 use ckptz::float::ElementType;
 use ckptz::header::{Base, RecordHeader};
 use ckptz::parallel::{
@@ -18,6 +19,7 @@ struct Run {
     sizes: Vec<usize>,
     adam: bool,
     lossy: bool,
+    bound: Option<Bound>,
     seed: u64,
     snapshots: usize,
     chunk_log2: u8,
@@ -78,7 +80,10 @@ impl Run {
     }
 
     fn spec(&self) -> Spec {
-        let spec = if self.lossy { Spec::lossy(3) } else { Spec::exact() };
+        let mut spec = if self.lossy { Spec::lossy(3) } else { Spec::exact() };
+        if let Some(lossy) = &mut spec.lossy {
+            lossy.bound = self.bound;
+        }
         Spec { chunk_log2: self.chunk_log2, ..spec }
     }
 
@@ -177,8 +182,18 @@ fn restore(chain: &Chain, saved: &[Saved], selection: &Selection, budget: usize)
 
 fn run() -> impl Strategy<Value = Run> {
     let sizes = prop::collection::vec(prop_oneof![1usize..900, Just(200), Just(700)], 1..5);
-    (sizes, any::<bool>(), any::<bool>(), any::<u64>(), 2usize..5, 6u8..10).prop_map(
-        |(sizes, adam, lossy, seed, snapshots, chunk_log2)| Run { sizes, adam, lossy, seed, snapshots, chunk_log2 },
+    let size = || prop::option::of((-7i32..-1).prop_map(|e| 10f64.powi(e)));
+    let bound = (size(), size()).prop_map(|(absolute, relative)| Bound::of(absolute, relative));
+    (sizes, any::<bool>(), any::<bool>(), bound, any::<u64>(), 2usize..5, 6u8..10).prop_map(
+        |(sizes, adam, lossy, bound, seed, snapshots, chunk_log2)| Run {
+            sizes,
+            adam,
+            lossy,
+            bound,
+            seed,
+            snapshots,
+            chunk_log2,
+        },
     )
 }
 
@@ -195,6 +210,7 @@ proptest! {
     ) {
         let (saved, after) = run.save(1, 1 << 16);
         for (last, state) in after.iter().enumerate() {
+            prop_assert!(keeps(run.bound, &run.states()[last], state));
             let chain = run.chain(&saved[..=last]);
             for (tensor, values) in state.0.iter().enumerate() {
                 let (a, b) = (cut.0.index(values.len() + 1), cut.1.index(values.len() + 1));
@@ -222,7 +238,7 @@ proptest! {
 #[test]
 fn siblings_are_found_among_tensors_of_one_length() {
     for adam in [false, true] {
-        let run = Run { sizes: vec![600; 4], adam, lossy: false, seed: 7, snapshots: 3, chunk_log2: 9 };
+        let run = Run { sizes: vec![600; 4], adam, lossy: false, bound: None, seed: 7, snapshots: 3, chunk_log2: 9 };
         let (saved, after) = run.save(1, 1 << 20);
         assert_eq!(run.predicted(&saved), if adam { 8 } else { 4 });
         assert_eq!(bits(&after[2].0[0]), bits(&run.states()[2].0[0]));
@@ -239,7 +255,7 @@ fn siblings_are_found_among_tensors_of_one_length() {
 /// Where one step's gradient is all that is new, a lossy prediction takes less than half, at no larger error.
 #[test]
 fn lossy_predictions_take_less() {
-    let run = Run { sizes: vec![5000], adam: false, lossy: true, seed: 3, snapshots: 4, chunk_log2: 16 };
+    let run = of_momentum(5000, None);
     let (saved, after) = run.save(1, 1 << 20);
     let states = run.states();
     let (headers, error) = (run.layer(&saved[3].headers), distance(&after[3].0[0], &states[3].0[0]));
@@ -247,6 +263,32 @@ fn lossy_predictions_take_less() {
     assert!(error < 0.5 * distance(&states[3].0[0], &states[2].0[0]), "{error}");
     let bytes = |record: usize| headers.headers()[record].payload_bytes();
     assert!(bytes(0) * 2 < bytes(1), "{} {}", bytes(0), bytes(1));
+}
+
+fn of_momentum(n: usize, bound: Option<Bound>) -> Run {
+    Run { sizes: vec![n], adam: false, lossy: true, bound, seed: 3, snapshots: 4, chunk_log2: 16 }
+}
+
+/// Whether every entry is within the bound.
+fn keeps(bound: Option<Bound>, state: &State, after: &State) -> bool {
+    let Some(bound) = bound else { return true };
+    let pairs = state.0.iter().flatten().zip(after.0.iter().flatten());
+    pairs.into_iter().all(|(&target, &reconstruction)| bound.holds(target, reconstruction))
+}
+
+/// A bound is no hindrance, whether the plan is made from all entries or from samples.
+#[test]
+fn what_is_bounded_is_predicted_too() {
+    let bound = Bound::of(Some(2e-6), None);
+    for n in [5000, 300_000] {
+        let run = of_momentum(n, bound);
+        let (saved, after) = run.save(2, 1 << 20);
+        let headers = run.layer(&saved[3].headers);
+        assert!(known_of(&headers.headers()[0]).is_some() && headers.headers()[0].is_lossy());
+        for (state, after) in run.states().iter().zip(&after) {
+            assert!(keeps(bound, state, after));
+        }
+    }
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f64 {

@@ -92,6 +92,7 @@ fn lossy() -> impl Strategy<Value = Lossy> {
                 non_negative,
                 representative,
                 refinement,
+                bound: None,
                 base,
                 coding,
                 exact_fallback,

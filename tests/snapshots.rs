@@ -1,7 +1,8 @@
 //! Whole snapshots: chains of them restore to the writer's bases, the same bytes come from any number of threads, and
 //! damage is blamed on the right record.
 
-use ckptz::float::ElementType;
+use ckptz::bound::Bound;
+use ckptz::float::{Element, ElementType};
 use ckptz::parallel::{Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_links};
 use ckptz::{Error, Spec};
 use proptest::prelude::*;
@@ -66,12 +67,36 @@ struct Run {
 }
 
 fn run() -> impl Strategy<Value = Run> {
-    let spec = prop::sample::select(vec![Spec::lossy(3), Spec::exact(), Spec::paper(2), Spec::lossy(1)]);
+    let plain = prop::sample::select(vec![Spec::lossy(3), Spec::exact(), Spec::paper(2), Spec::lossy(1)]);
+    let size = || prop::option::of((-9i32..2).prop_map(|e| 10f64.powi(e)));
+    let bounded = (size(), size()).prop_map(|(absolute, relative)| within(Bound::of(absolute, relative)));
+    let spec = prop_oneof![2 => plain, 1 => bounded];
     let tensors = prop::collection::vec(((0usize..6, 0usize..900), spec), 1..7);
     (tensors, any::<u64>(), 2usize..5, 6u8..9).prop_map(|(tensors, seed, snapshots, chunk_log2)| {
         let (shapes, specs) = tensors.into_iter().unzip();
         Run { shapes, specs, seed, snapshots, chunk_log2 }
     })
+}
+
+fn within(bound: Option<Bound>) -> Spec {
+    let spec = Spec::lossy(3);
+    Spec { lossy: spec.lossy.map(|lossy| ckptz::spec::Lossy { bound, ..lossy }), ..spec }
+}
+
+/// Whether every entry with a finite target keeps to its bound.
+fn keeps(spec: &Spec, element: ElementType, target: &[u8], base: &[u8]) -> bool {
+    fn of<E: Element>(bound: Bound, target: &[u8], base: &[u8]) -> bool {
+        let (target, base): (&[E], &[E]) = (bytemuck::cast_slice(target), bytemuck::cast_slice(base));
+        target.iter().zip(base).all(|(t, b)| !t.finite() || bound.holds(*t, *b))
+    }
+    let Some(bound) = spec.lossy.and_then(|lossy| lossy.bound) else { return true };
+    match element {
+        ElementType::F16 => of::<half::f16>(bound, target, base),
+        ElementType::BF16 => of::<half::bf16>(bound, target, base),
+        ElementType::F32 => of::<f32>(bound, target, base),
+        ElementType::F64 => of::<f64>(bound, target, base),
+        ElementType::Bytes(_) => true,
+    }
 }
 
 struct Random(u64);
@@ -221,7 +246,11 @@ proptest! {
     #[test]
     fn every_snapshot_restores_to_the_writers_base(run in run(), room in 1usize..5000, budget in 1usize..20000) {
         let (saved, bases) = run.save(1, room);
+        let targets = run.targets();
         for (last, bases) in bases.iter().enumerate() {
+            for (i, (target, base)) in targets[last].iter().zip(bases).enumerate() {
+                prop_assert!(keeps(&run.spec(i), TYPES[run.shapes[i].0], target.get(), base.get()));
+            }
             let chain = run.chain(&saved[..=last]);
             for threads in [1, 2] {
                 let restored = restore(&chain, &saved, &whole(&run), budget, threads).expect("own files");

@@ -37,6 +37,8 @@ class Spec:
         links: bool,
         predict: bool,
         chunk_log2: int,
+        max_error: float | None = None,
+        max_rel_error: float | None = None,
     ) -> Spec: ...
 
 class SnapshotEncoder:

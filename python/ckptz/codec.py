@@ -96,7 +96,12 @@ def element_count(element: int, nbytes: int) -> int:
 
 EXACT = Spec.exact(links=True, predict=True, chunk_log2=_CHUNK_LOG2)
 _EXACT_ALONE = Spec.exact(links=True, predict=False, chunk_log2=_CHUNK_LOG2)
-"""What is asked of the core for every tensor that is to be exact: this very object."""
+"""What is asked of the core for every tensor that is to be exact: these very objects."""
+
+
+def is_exact(spec: Spec) -> bool:
+    """Whether a spec asks for a tensor bit for bit."""
+    return spec is EXACT or spec is _EXACT_ALONE
 
 
 @lru_cache(maxsize=4096)
@@ -123,6 +128,8 @@ def spec_of(rule: Rule | None, small: bool, batch_statistic: bool) -> Spec:
         links=True,
         predict=predict,
         chunk_log2=_CHUNK_LOG2,
+        max_error=rule.max_error,
+        max_rel_error=rule.max_rel_error,
     )
 
 

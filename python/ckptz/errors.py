@@ -99,7 +99,7 @@ class UnsupportedTypeError(CkptzError, TypeError):
 
 
 class BoundError(CkptzError):
-    """`verify --against` found an entry outside its bound."""
+    """A tensor with an entry beyond its rule's bound: names key path, largest error and bound."""
 
 
 class CkptzWarning(UserWarning):

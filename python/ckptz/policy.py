@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -62,11 +63,21 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     every: int = 1
     """Saved in every so many snapshots alone, and in full ones; in others it is left as it was.
 
-    The newest snapshot's residual has it nevertheless.
+    The newest snapshot's residual has it nevertheless. Bounds say nothing of a tensor while it is
+    left so.
     """
     base: Literal["auto", "unpredicted"] = "auto"
     """What deltas are taken against, where that pays: the tensor as it was, zero, or (not for mode
     "paper") what other tensors of the state say of it; "unpredicted": not the last."""
+    max_error: float | None = None
+    """In every snapshot and for every finite entry u, its reconstruction r (what a restore without
+    the residual gives) has |r - u| <= max_error, in the units of the tensor; finite, above 0.
+
+    This is checked for every entry when it is coded. More levels and refinement bits than the rule
+    has are taken where that is cheaper; what they do not reach is stored exactly.
+    """
+    max_rel_error: float | None = None
+    """Likewise |r - u| <= max_rel_error * |u|; where both bounds are given both hold."""
 
     def __post_init__(self) -> None:
         """Raise `PolicyError` for a value out of range."""
@@ -90,6 +101,44 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             raise PolicyError(f"bits={self.bits} is for mode='paper'; use levels")
         if self.levels is not None and self.mode in ("paper", "exact"):
             raise PolicyError(f"levels={self.levels} is not for mode={self.mode!r}")
+        for name in _BOUNDS:
+            self._check_bound(name)
+
+    def _check_bound(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PolicyError(f"{name}={value!r} is not a number")
+        try:
+            bound = float(value)
+        except OverflowError:
+            bound = math.inf
+        if not 0 < bound < math.inf:
+            raise PolicyError(f"{name}={value!r:.80} is not finite and above 0")
+        if self.mode == "exact":
+            raise PolicyError(f"{name}={value!r} is not for mode='exact', which has no error")
+        if self.mode == "paper":
+            raise PolicyError(f"{name}={value!r} is not for mode='paper', which bounds no error")
+        msgspec.structs.force_setattr(self, name, bound)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it bounds the error of every entry."""
+        return any(getattr(self, name) is not None for name in _BOUNDS)
+
+    def within(self, other: Rule) -> Rule:
+        """Return this rule with the bounds of another too, for a tensor that both match."""
+        if not other.is_bounded or self.mode == "exact":
+            return self
+        if self.mode == "paper":  # it cannot keep to a bound
+            return Rule(self.pattern, mode="exact", every=self.every)
+        tighter: dict[str, float] = {}
+        for name in _BOUNDS:
+            both = [bound for rule in (self, other) if (bound := getattr(rule, name)) is not None]
+            if both:
+                tighter[name] = min(both)
+        return msgspec.structs.replace(self, **tighter)
 
     @property
     def non_negative_levels(self) -> int:
@@ -101,6 +150,8 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
+
+_BOUNDS = ("max_error", "max_rel_error")
 
 # Fields that the first readers know: they refuse a rule with more.
 _FIRST_FIELDS = 8

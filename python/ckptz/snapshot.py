@@ -38,7 +38,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     values: list[Any] | None = None
     changes: list[Any] = []
     rewound: list[tuple[int, int]] = []
-    policy: list[tuple[int | str | None, ...]] | None = None
+    policy: list[tuple[int | float | str | None, ...]] | None = None
     marks: int = 0
     part: list[Any] | None = None
     extra: list[Any] = []

@@ -20,7 +20,7 @@ from .errors import FormatError, NetworkError, StateChangedError, warn
 from .file import EXTRA, RESIDUAL, FileWriter
 from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
-from .policy import Policy
+from .policy import Policy, Rule
 from .publish import Attempt, attempt
 from .schema import Schema
 from .snapshot import LARGEST_SEQUENCE, Extra, Meta, identify, pack_values, schema_digest
@@ -158,6 +158,7 @@ class SnapshotWriter:
         if self._specs is not None:
             return self._specs
         specs: list[codec.Spec] = []
+        rules: list[Rule | None] = []
         matched = set(self._warned)
         for path, kind, tensor in schema.leaves(attributes=True):
             if kind == "value":
@@ -169,8 +170,12 @@ class SnapshotWriter:
             matched.add(-1 if number is None else number)
             if kind == "tensor":
                 specs.append(spec)
-            elif spec is codec.EXACT:
+                rules.append(rule)
+            elif codec.is_exact(spec):
                 specs[tensor] = spec
+            elif rule is not None and not codec.is_exact(specs[tensor]):
+                first = rules[tensor] = (rules[tensor] or rule).within(rule)
+                specs[tensor] = codec.spec_for(first, node.path, node.dtype, node.shape)
         for number, rule in enumerate(self.policy.rules):
             # A rule for all the rest may find nothing left, and is no typing error.
             if number not in matched and rule.pattern != "*" and schema.tensors:

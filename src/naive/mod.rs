@@ -1,5 +1,6 @@
 //! The plainest possible twins of the stages: slow, and written from the format and the design alone. Tests compare with them.
 
+mod bound;
 mod record;
 mod rule;
 

@@ -235,7 +235,7 @@ pub fn reconstruct<E: Element>(lossy: &Lossy, target: &[E], base: &[E], chunk: u
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::delta::Value;
     use crate::header::{Base, Kind};
@@ -244,7 +244,7 @@ mod tests {
     use half::{bf16, f16};
     use proptest::prelude::*;
 
-    fn pairs() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    pub fn pairs() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let entry = (any::<u64>(), 1u32..40, 0u8..12).prop_map(|(bits, shift, kind)| match kind {
             0..=7 => (bits, bits ^ (bits.rotate_left(19) >> shift)),
             8 => (bits, bits),
@@ -254,7 +254,7 @@ mod tests {
         prop::collection::vec(entry, 0..200)
     }
 
-    fn lossy() -> impl Strategy<Value = (Lossy, bool)> {
+    pub fn lossy() -> impl Strategy<Value = (Lossy, bool)> {
         let rule = (0u8..4, 1u8..=7, prop_oneof![Just(0u8), 1u8..=23]);
         (rule, any::<[bool; 4]>()).prop_map(|((domain, levels, refinement), [mean, zero, buckets, positive])| {
             let promotion =

@@ -71,7 +71,10 @@ fn source_of(tensors: &[Tensor<'_>], number: usize, known: &[u32]) -> Result<Opt
     for &candidate in known {
         let source = &tensors[candidate as usize];
         let same_rule = !source.may_be_lossy() || (tensor.may_be_lossy() && tensor.spec == source.spec);
-        if same_rule && matches_rounded(source, tensor)? {
+        // Rounding what is within a bound may lead out of it.
+        let bound = source.spec.lossy.and_then(|lossy| lossy.bound);
+        let keeps = bound.is_none() || !source.may_be_lossy() || source.element == tensor.element;
+        if same_rule && keeps && matches_rounded(source, tensor)? {
             let unchanged = match &tensor.base {
                 TensorBase::None => false,
                 TensorBase::Previous(base) => **base == *tensor.target,

@@ -23,14 +23,19 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         let Promotion::Buckets { bits } = promotion else { return None };
         let lossy = self.lossy;
         let plain = lossy.coding == CodingChoice::Plain && lossy.representative == Representative::Midrange;
-        if !plain || self.predicted || lossy.base != BaseChoice::Previous || lossy.refinement > 0 {
+        if !plain
+            || self.predicted
+            || lossy.base != BaseChoice::Previous
+            || lossy.refinement > 0
+            || lossy.bound.is_some()
+        {
             return None;
         }
         let chunks = self.tops_of_chunks::<D>((1 << bits) - 1)?;
         let mut statistics = Statistics::default();
         chunks.iter().for_each(|chunk| statistics.append(chunk.clone()));
         let kept = promotion.choose(&statistics);
-        let encoding = self.encoding(&statistics, &kept);
+        let encoding = self.encoding(&statistics, &kept, self.refinement());
         let counts = count_symbols(&chunks, &kept);
         let coded = Coding::choose(&counts, encoding.quantizer.symbols(), FieldBits::default(), lossy.coding);
         Some(LossyPlan {

@@ -1,5 +1,6 @@
 //! [`crate::Spec`] as a Python object.
 
+use crate::bound::Bound;
 use crate::coding::CodingChoice;
 use crate::promote::{Promotion, Representative};
 use crate::spec::{BaseChoice, DomainChoice, Lossy};
@@ -27,7 +28,8 @@ impl Spec {
     /// Lossy. Exactly one of `levels` and `bits` is given.
     #[staticmethod]
     #[pyo3(signature = (*, levels, bits, non_negative_levels, domain, representative, refinement, base, coding,
-                        exact_fallback, least_elements, links, predict, chunk_log2))]
+                        exact_fallback, least_elements, links, predict, chunk_log2,
+                        max_error = None, max_rel_error = None))]
     #[allow(clippy::too_many_arguments)]
     fn lossy(
         levels: Option<u8>,
@@ -43,6 +45,8 @@ impl Spec {
         links: bool,
         predict: bool,
         chunk_log2: u8,
+        max_error: Option<f64>,
+        max_rel_error: Option<f64>,
     ) -> PyResult<Self> {
         let promotion = match (levels, bits) {
             (Some(levels), None) => Promotion::Levels(levels),
@@ -64,6 +68,7 @@ impl Spec {
                 other => return Err(unknown("representative", other)),
             },
             refinement,
+            bound: Bound::of(max_error, max_rel_error),
             base: match base {
                 "auto" => BaseChoice::Auto,
                 "previous" => BaseChoice::Previous,

@@ -192,6 +192,8 @@ def policies() -> st.SearchStrategy[Any]:
         representative=st.sampled_from(["mean", "midrange"]),
         refinement=st.sampled_from([0, 1, 5, 23]),
         coding=st.sampled_from(["auto", "plain"]),
+        max_error=st.sampled_from([None, None, 1e-3]),
+        max_rel_error=st.sampled_from([None, None, 0.01]),
     )
     paper = st.builds(
         ckptz.Policy.paper,

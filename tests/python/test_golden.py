@@ -133,6 +133,20 @@ def test_the_predicted_stores_restore(mode: str) -> None:
     assert "predicted" in {t.base for t in manager.stats(3).tensors.values()}
 
 
+def test_the_bounded_store_restores() -> None:
+    folder = GOLDEN / "bounded"
+    manager, plain = ckptz.CheckpointManager(folder, readonly=True), read_ckptz.Store(str(folder))
+    assert manager.all_steps() == plain.steps() == [0, 1, 2]
+    for step in range(3):
+        told = folder / f"expected-{step}.json"
+        check(manager.restore(step, keys="*", as_numpy=True), told)
+        check(plain.restore(step), told)
+    assert manager.verify().ok
+    assert manager.policy.rules[0].max_error == 1e-4
+    records = manager.stats(2).tensors.values()
+    assert {t.kind for t in records} >= {"value", "ordered", "ordered non-negative"}
+
+
 def test_the_single_file_loads() -> None:
     check(ckptz.load_file(GOLDEN / "one.ckptz", keys="*", as_numpy=True), GOLDEN / "one.json")
     check(read_ckptz.read_file(str(GOLDEN / "one.ckptz")), GOLDEN / "one.json")

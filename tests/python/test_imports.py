@@ -23,7 +23,7 @@ RUST = ROOT / "src"
 # Lowest first: each imports only what stands before it. Folders count as one; `ckptz` is
 # `__init__.py`, the public names.
 PYTHON_ORDER = """
-    errors closing keypath dtypes messagepack schema torch leaves rebuild state policy codec
+    errors closing keypath dtypes messagepack schema torch leaves rebuild state policy bounds codec
     snapshot metadata storage share file commits marks catalog store layers restore template reader
     flat encode stats verify transfer view base loss publish writer background signals staging
     saving retention merge keeping single manager inputs outputs plots ckptz cli __main__
@@ -32,8 +32,8 @@ PYTHON_ORDER = """
 # The same for the core. A plus joins modules that know each other: a predicted base is part of a
 # record's header, and kernels stand in for the loops of the modules that they are joined with.
 RUST_ORDER = """
-    error fenv bits wire bytes rounding float view delta+kernels checksum+simd quantize tops exact
-    promote huffman coding header+predict spec chunk plan record parallel python
+    error fenv bits wire bytes rounding float bound view delta+kernels checksum+simd quantize tops
+    exact promote huffman coding header+predict spec chunk plan record parallel python
 """.split()  # noqa: SIM905
 
 # What lib.rs hands on under names of its own.

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
+from ..bounds import check_bounds
 from ..closing import Closing
-from ..errors import FormatError, MissingSnapshotError
+from ..errors import BoundError, FormatError, MissingSnapshotError
 from ..layers import identity
 from ..messagepack import encode_values
+from ..policy import Rule
 from ..restore import OpenChain
 from ..schema import Schema, TensorNode
 from ..state import flatten
@@ -93,9 +95,13 @@ class _Step(Closing):
             self.stats: SnapshotStats = snapshot_stats(store, entry)
             self.chain = self._open.enter_context(source.open(entry))
             parent = store.entries.get(entry.meta.parent or b"")
-            self._before: OpenChain | None = None
+            self._before = self._bare = None
+            self._policy = store.policy(entry)
             if parent is not None:
                 self._before = self._open.enter_context(source.open(parent, residual=False))
+            rules = () if self._policy is None else self._policy.rules
+            if self.chain.residual is not None and any(rule.is_bounded for rule in rules):
+                self._bare = self._open.enter_context(source.open(entry, residual=False))
         except BaseException:
             self._open.close()
             raise
@@ -115,7 +121,8 @@ class _Step(Closing):
         """Whether a tensor must be as it was saved, bit for bit."""
         record = self.stats.tensors[self.node(name).path]
         lossy = record.lossy or (record.link is not None and self.stats.tensors[record.link].lossy)
-        return self.chain.residual is not None or not lossy
+        # One that is left as it was (`Rule(every=..)`) is what it was, not what was saved.
+        return self.chain.residual is not None or not (lossy or record.age)
 
     def read(self, name: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return a tensor, and what it was in the snapshot before."""
@@ -124,6 +131,22 @@ class _Step(Closing):
         if self._before is None or number is None:
             return restored, None
         return restored, self._before.arrays([number])[0]
+
+    def bounds_of(self, name: str) -> Rule | None:
+        """Return the rule that bounds a tensor's error, if one does in this snapshot."""
+        node = self.node(name)
+        number = None if self._policy is None else self._policy.match(name)
+        if self._policy is None or number is None or node.element_type == "bytes":
+            return None
+        stale = self.stats.tensors[node.path].age > 0
+        rule = self._policy.rules[number]
+        return rule if rule.is_bounded and not stale else None
+
+    def reconstruction(self, name: str, restored: NDArray[Any]) -> NDArray[Any]:
+        """Return what a tensor is without the residual."""
+        if self._bare is None:
+            return restored
+        return self._bare.arrays([self.tensors[name]])[0]
 
     def close(self) -> None:
         """Close the files."""
@@ -154,7 +177,15 @@ def _tensors(step: _Step, file: _File) -> Iterator[tuple[str, Difference]]:
         if here != there:
             yield name, Difference(exact, problem=f"is {here}, in the file {there}")
             continue
-        yield name, measure(*step.read(name), array, exact)
+        restored, before = step.read(name)
+        difference = measure(restored, before, array, exact)
+        rule = step.bounds_of(name)
+        if rule is not None and difference.problem is None:
+            try:
+                check_bounds(rule, name, step.reconstruction(name, restored), array)
+            except BoundError as error:
+                difference.problem = str(error).removeprefix(f"{name}: ")
+        yield name, difference
     for name in file.tensors:
         if name not in step.tensors:
             yield name, Difference(True, problem="is not in the store")

@@ -25,7 +25,8 @@ examples:
 --against finds each file's step as pack does, restores it (exactly, where its residual is there)
 and prints for each tensor the largest absolute error and the error of its record,
 |restored - file| / |file - restored before|, both over finite entries. A tensor that is stored
-exactly and differs is a difference, and so is one that is missing or too many.
+exactly and differs is a difference, and so are one that is missing or too many and one that has,
+without its residual, an entry beyond what the step's policy allows (max_error, max_rel_error).
 
 exit codes: 0 all is well; 1 damage or a difference; 2 usage; 3 something could not be read
 """

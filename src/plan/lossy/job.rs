@@ -38,8 +38,29 @@ pub struct Of {
     pub chunk_log2: u8,
 }
 
+/// Whether coding against zero is no worse than against the previous base.
+pub fn prefers_zero<E: Element, D: Domain<E>>(
+    promotion: Promotion,
+    previous: &Statistics<E, D>,
+    zero: &Statistics<E, D>,
+) -> bool {
+    let (kept, kept_of_zero) = (promotion.choose(previous), promotion.choose(zero));
+    let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
+    Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top))
+}
+
 /// The sum of squares of target - reconstruction, in the encoding's domain.
 pub fn squared_error<E: Element, D: Domain<E>>(
+    encoding: &Encoding<E, D>,
+    from_zero: bool,
+    target: &[E],
+    base: &[E],
+) -> f64 {
+    squared_error_in::<E, D, D>(encoding, from_zero, target, base)
+}
+
+/// The same in domain `M`.
+pub fn squared_error_in<E: Element, D: Domain<E>, M: Domain<E>>(
     encoding: &Encoding<E, D>,
     from_zero: bool,
     target: &[E],
@@ -52,7 +73,7 @@ pub fn squared_error<E: Element, D: Domain<E>>(
             Coded::Symbol { element, .. } => element,
             Coded::Exception => t,
         };
-        let error = D::new().delta(t, reconstruction).map_or(0.0, |delta| D::size(delta));
+        let error = M::new().delta(t, reconstruction).map_or(0.0, |delta| M::size(delta));
         error * error
     };
     target.iter().zip(base).map(of_entry).sum()
@@ -71,6 +92,9 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     /// has a sign bit set, or neither matters.
     pub fn choose_domain(&self, signed: bool, counted: &Self) -> LossyPlan<E> {
         let lossy = self.lossy;
+        if let Some(bound) = lossy.bound {
+            return self.plan_within(bound, signed, counted);
+        }
         match (lossy.domain, signed) {
             (DomainChoice::Auto, false) => {
                 let plan = self.plan(lossy.non_negative, Rule::NonNegative, counted);
@@ -83,7 +107,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         }
     }
 
-    fn plan<D: Domain<E>>(
+    pub(super) fn plan<D: Domain<E>>(
         &self,
         promotion: Promotion,
         rule: fn(Encoding<E, D>) -> Rule<E>,
@@ -93,20 +117,33 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             return plan;
         }
         let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
-        let encoding = self.encoding(&statistics, &kept);
+        let encoding = self.encoding(&statistics, &kept, self.refinement());
         let (encoding, within) =
             self.with_fewer_levels(promotion, &statistics).map_or((encoding, false), |fewer| (fewer, true));
+        self.count_and_code(rule, encoding, from_zero, within, counted)
+    }
+
+    /// The plan with this encoding: what its symbols take is counted over `counted`. `within`: whether its error is allowed.
+    pub(super) fn count_and_code<D: Domain<E>>(
+        &self,
+        rule: fn(Encoding<E, D>) -> Rule<E>,
+        encoding: Encoding<E, D>,
+        from_zero: bool,
+        within: bool,
+        counted: &Self,
+    ) -> LossyPlan<E> {
         let (mut counts, mut exceptions) = counted.count(&encoding, counted.against(from_zero));
         let highest = encoding.quantizer.symbols();
-        if let Some(of) = self.of {
+        if let Some(of) = counted.of {
             // What the sample lacks may occur: everything gets a codeword, and there may be exceptions.
             let written = if from_zero { of.elements } else { of.changed };
             counts.scale_up(written, highest, of.chunk_log2);
             exceptions = 1 + exceptions * written as u64 / counted.target.len() as u64;
         }
-        let refinement_bits = counts.marked() * u64::from(encoding.quantizer.refinement());
-        let mut coded = Coding::choose(&counts, highest, FieldBits::default(), self.lossy.coding);
-        coded.bits += refinement_bits;
+        let of_symbol = |(symbol, count): (u8, &u64)| count * u64::from(encoding.quantizer.field_width(symbol));
+        let of_others = (1..=highest).zip(&counts.symbols[1..]).map(of_symbol).sum::<u64>();
+        let mut coded = Coding::choose(&counts, highest, FieldBits { of_zeros: 0, of_others }, self.lossy.coding);
+        coded.bits += of_others;
         let chunk_log2 = self.of.map_or(self.chunk_log2, |of| of.chunk_log2);
         let (rule, sampled) = (rule(encoding), self.of.is_some());
         LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, coarse: false, sampled, coded }
@@ -119,16 +156,19 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         statistics: &Statistics<E, D>,
     ) -> Option<Encoding<E, D>> {
         let (Some(largest), Promotion::Levels(most)) = (self.largest_error, promotion) else { return None };
-        let of_levels = |levels| self.encoding(statistics, &Promotion::Levels(levels).choose(statistics));
+        let of_levels = |levels| {
+            let kept = Promotion::Levels(levels).choose(statistics);
+            self.encoding(statistics, &kept, self.refinement())
+        };
         let mut encodings = std::iter::once(Encoding::of_nothing(D::new())).chain((1..=most).map(of_levels));
         encodings.find(|encoding| squared_error(encoding, false, self.target, self.base) <= largest)
     }
 
-    fn against(&self, zero: bool) -> Against<'_, E> {
+    pub(super) fn against(&self, zero: bool) -> Against<'_, E> {
         if zero { Against::Zero } else { Against::Base(self.base) }
     }
 
-    fn chunk_against(&self, against: Against<'_, E>, number: usize) -> Against<'_, E> {
+    pub(super) fn chunk_against(&self, against: Against<'_, E>, number: usize) -> Against<'_, E> {
         match against {
             Against::Zero => Against::Zero,
             Against::Base(_) => Against::Base(chunk_of(self.base, self.chunk_log2, number)),
@@ -136,7 +176,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     }
 
     /// Whether a chunk equals what it is coded against.
-    fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
+    pub(super) fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
         let chunk = |elements| chunk_of(elements, self.chunk_log2, number);
         matches!(against, Against::Base(_)) && !self.predicted && same_bits(chunk(self.target), chunk(self.base))
     }
@@ -145,7 +185,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         chunk_count(self.target.len(), self.chunk_log2)
     }
 
-    fn statistics<D: Domain<E>>(&self, against: Against<'_, E>) -> Statistics<E, D> {
+    pub(super) fn statistics<D: Domain<E>>(&self, against: Against<'_, E>) -> Statistics<E, D> {
         let mut all = Statistics::default();
         let of_chunk = |number| {
             let target = chunk_of(self.target, self.chunk_log2, number);
@@ -166,19 +206,28 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             return (previous, kept, false);
         }
         let zero = self.statistics::<D>(Against::Zero);
-        let kept_of_zero = promotion.choose(&zero);
-        let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
-        if Estimate::of(&zero, &kept_of_zero, top).beats(Estimate::of(&previous, &kept, top)) {
+        if prefers_zero(promotion, &previous, &zero) {
+            let kept_of_zero = promotion.choose(&zero);
             (zero, kept_of_zero, true)
         } else {
             (previous, kept, false)
         }
     }
 
-    pub fn encoding<D: Domain<E>>(&self, statistics: &Statistics<E, D>, kept: &[Bucket]) -> Encoding<E, D> {
-        let refinement = u32::from(self.lossy.refinement);
+    /// The refinement bits that are asked for.
+    pub fn refinement(&self) -> u32 {
+        u32::from(self.lossy.refinement)
+    }
+
+    pub fn encoding<D: Domain<E>>(
+        &self,
+        statistics: &Statistics<E, D>,
+        kept: &[Bucket],
+        refinement: u32,
+    ) -> Encoding<E, D> {
         if refinement > 0 {
-            return Encoding::new(Quantizer::of_buckets(D::new(), refinement, kept.to_vec()), kept);
+            let quantizer = Quantizer::of_buckets(D::new(), refinement, kept.to_vec());
+            return Encoding::new(quantizer, kept).within(self.lossy.bound);
         }
         let of_bucket = |bucket: &Bucket| {
             let found = statistics.buckets.iter().find(|(b, _)| b == bucket);
@@ -188,7 +237,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             })
         };
         let representatives = kept.iter().filter_map(of_bucket).collect();
-        Encoding::new(Quantizer::of_representatives(D::new(), representatives), kept)
+        Encoding::new(Quantizer::of_representatives(D::new(), representatives), kept).within(self.lossy.bound)
     }
 
     /// Counts the symbols of the chunks that will be written, and all exceptions.

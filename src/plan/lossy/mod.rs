@@ -1,5 +1,6 @@
 //! Planning a lossy record: domain, base, promoted buckets, representatives, coding.
 
+mod bounded;
 mod job;
 
 use super::predicted::{Expected, Relatives};
@@ -64,9 +65,14 @@ impl<E: Element> LossyPlan<E> {
             let whole = Job { lossy, ..whole };
             return whole.choose_domain(signed, &whole);
         }
+        let of = Some(Of { elements: target.len(), changed: changed.elements(), chunk_log2 });
+        let sampled = Job { of, ..whole };
+        if lossy.bound.is_some() {
+            // What a sample lacks may be beyond the bound: the exceptions are counted, not estimated.
+            return sampled.over(&spread).choose_domain(signed, &whole);
+        }
         let blocks = changed.blocks();
-        let whole = Job { of: Some(Of { elements: target.len(), changed: changed.elements(), chunk_log2 }), ..whole };
-        whole.over(&spread).choose_domain(signed, &Job { chunk_log2: BLOCK_LOG2, ..whole.over(&blocks) })
+        sampled.over(&spread).choose_domain(signed, &Job { chunk_log2: BLOCK_LOG2, ..sampled.over(&blocks) })
     }
 
     /// The plan for a tensor whose base is predicted. `largest_error`: of fewer levels than are asked for the first whose squared

@@ -3,7 +3,7 @@
     python tests/data/golden/make.py FOLDER [PART...]
 
 Golden files must decode for ever: add new folders for new features, never change old files. PART:
-`first` (what format revision 0 had), `predicted`.
+`first` (what format revision 0 had), `predicted`, `bounded`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Point = namedtuple("Point", "x y")
 
 
 def main() -> None:
-    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted"]
+    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted", "bounded"]
     rng = np.random.default_rng(1)
     if "first" in parts:
         arrays(top / "arrays", rng)
@@ -36,6 +36,8 @@ def main() -> None:
     if "predicted" in parts:
         for mode in ("exact", "lossy"):
             predicted(top / "predicted" / mode, mode)
+    if "bounded" in parts:
+        bounded(top / "bounded")
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -343,6 +345,34 @@ def predicted(folder: Path, mode: str) -> None:
             expect(folder / f"expected-{step}", flat)
         formulas = [t.base for t in manager.stats(3).tensors.values()]
         assert formulas.count("predicted") >= 6, formulas
+    (folder / "lock").unlink()
+
+
+def bounded(folder: Path) -> None:
+    """Bounds, in every type and domain: refinement bits, exceptions, and numbers in the policy."""
+    rng = np.random.default_rng(3)
+    rules = [
+        ckptz.Rule("absolute/*", max_error=1e-4),
+        ckptz.Rule("relative/*", max_rel_error=5e-3),
+        ckptz.Rule("squares/*", max_rel_error=1e-2, max_error=1),
+    ]
+    kinds = ("float16", "bfloat16", "float32", "float64")
+    types = {kind: np.dtype(getattr(ml_dtypes, kind, kind)) for kind in kinds}
+    values = {kind: rng.normal(0, 0.05, 300) * 10 ** rng.normal(0, 0.7, 300) for kind in kinds}
+    with ckptz.CheckpointManager(folder, rules, exact="none") as manager:
+        for step in range(3):
+            narrow = {kind: values[kind].astype(types[kind]) for kind in kinds}
+            narrow["float32"][7] = 3e30
+            copies = {kind: array.copy() for kind, array in narrow.items()}
+            squares = {kind: (values[kind] ** 2).astype(types[kind]) for kind in kinds}
+            manager.save(step, {"absolute": narrow, "relative": copies, "squares": squares})
+            for value in values.values():
+                value *= 1 + rng.standard_t(3, 300) * 0.03
+        for step in manager.all_steps():
+            flat = manager.restore(step, keys="*", as_numpy=True)
+            expect(folder / f"expected-{step}", flat)
+        kinds_of = {t.kind for t in manager.stats(2).tensors.values()}
+        assert kinds_of >= {"value", "ordered", "ordered non-negative"}, kinds_of
     (folder / "lock").unlink()
 
 
