@@ -5,12 +5,13 @@
 Of `train.py` beside this: killed before a change, with the file cut to half, with all undone that
 was not synced, or told to end (SIGTERM). It then runs again in the same folder: it must go on from
 the last step that was acknowledged, or a later one, and end with the same bytes as a run that
-nothing happened to. At least 50 points; the tool is looked for in .venv-chaos, where
-`make .venv-chaos/.installed` puts it.
+nothing happened to. At least 50 points. The tool is in an environment of its own, .venv-chaos or
+what the variable CHAOS names; `make faults` puts it there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -30,10 +31,10 @@ POINT = re.compile(rf"#\d+ (\S+?):.*\[({'|'.join(MODES)})\].* ([A-Z_]+)(  \[.*)?
 
 def main() -> None:
     tally = Tally("chaos", __doc__, 90)
-    beside = ROOT / ".venv-chaos" / "bin" / "ckpt-chaos"
+    beside = ROOT / os.environ.get("CHAOS", ".venv-chaos") / "bin" / "ckpt-chaos"
     tool = str(beside) if beside.exists() else shutil.which("ckpt-chaos")
     if tool is None:
-        tally.skip("needs ckpt-chaos: make .venv-chaos/.installed")
+        tally.skip("needs ckpt-chaos, which `make faults` installs")
     points = max(FEWEST + len(MODES), int(tally.seconds / SECONDS_A_POINT))
     with tempfile.TemporaryDirectory() as folder:
         options = {

@@ -30,7 +30,7 @@ from tally import Tally  # noqa: E402
 ERRORS = (ckptz.FormatError, ckptz.MissingSnapshotError)
 # A restore that takes longer, in seconds, hangs.
 LONGEST = 60
-REWOUND = 90
+REWOUND, PINNED = 90, 6
 
 
 class Damage(NamedTuple):
@@ -57,6 +57,7 @@ class Damaged:
         self.prepare()
         self.good = stores.files(path)
         self.newest = stores.digest(stores.fresh(path))
+        self.steps = set(ckptz.CheckpointManager(path, readonly=True).all_steps())
         self.without = {name: self.restorable_without(name) for name in self.good}
 
     def prepare(self) -> None:
@@ -67,7 +68,7 @@ class Damaged:
                     self.save(manager, REWOUND, trees[9])
                     manager.restore(3, rewind=True)
                 self.save(manager, step, tree)
-                if step == 6:
+                if step == PINNED:
                     manager.pin()
             manager.delete(2)
             manager.merge([1, 3])
@@ -127,8 +128,12 @@ class Damaged:
             found = attempt(lambda: manager.restore(step))  # noqa: B023
             if found is not None and found not in right:
                 return f"wrong bytes of step {step}"
+            if found is not None and step not in self.steps:
+                return f"step {step}, which was dropped, is there again"
             if found is None and step in self.without[name]:
                 return f"step {step} does not need this file, and cannot be restored"
+        if PINNED in manager.all_steps() and manager.pinned_steps() != [PINNED]:
+            return "the pin is lost"
         return "verify finds nothing" if manager.verify().ok else ""
 
 
