@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
 
 import ckptz  # noqa: E402
 import stores  # noqa: E402
+from operations import FAILED, REFUSED  # noqa: E402
 from tally import Tally  # noqa: E402
 from test_retention_faults import TREES, Case, check_steps  # noqa: E402
 
@@ -43,68 +44,7 @@ OTHERS = re.compile(
     r"m(map|unmap|remap|protect|advise)|brk|futex|clone3?|exit(_group)?|get\w+|rt_sig\w+|writev"
     r"|sched_\w+|prlimit64|set_robust_list|rseq|clock_\w+|alarm|sigaltstack|fcntl|ioctl|uname"
 )
-# A call that hangs is ended after so many seconds.
-LONGEST = 60
-
-# Forks a process for every store named to it, which does what the store's name says, and says so.
-ZYGOTE = """
-import concurrent.futures.thread, json, os, resource, signal, sys, time, warnings
-import ckptz, stores
-warnings.simplefilter("ignore")
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-time.time_ns = stores.Clock()
-trees = list(stores.training(24))
-expected = {int(step): found for step, found in json.loads(sys.argv[1]).items()}
-os.writev(1, [b"ready\\n"])
-
-def restore(manager):
-    for step in [None, *manager.all_steps()]:
-        state = manager.restore(step)
-        # Where the newest cannot be read an older one may take its place, with a warning.
-        steps = expected if step is None else [step]
-        assert any(stores.digest(state) in expected[one] for one in steps), "wrong bytes"
-
-OPERATIONS = {
-    "new": lambda m: m.save(30, trees[23]),
-    "save": lambda m: m.save(30, trees[23]),
-    "async": lambda m: m.save(30, trees[23], blocking=False).wait(),
-    "delete": lambda m: m.delete(3),
-    "first": lambda m: m.delete(0),
-    "newest": lambda m: m.delete(7),
-    "gc": lambda m: m.gc(),
-    "merge": lambda m: m.merge(),
-    "pin": lambda m: m.pin(4),
-    "restore": restore,
-}
-
-def work(path, limit):
-    if limit >= 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    name = os.path.basename(path).split("-")[0]
-    keep = 2 if name == "gc" else None
-    manager = ckptz.CheckpointManager(path, full_every=5, threads=1, max_to_keep=keep)
-    OPERATIONS[name](manager)
-    os.writev(1, [b"done\\n"])
-    manager.close()
-
-while line := os.read(0, 4096).decode().strip():
-    path, limit = line.split()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(LONGEST)
-        try:
-            work(path, int(limit))
-        except OSError as error:
-            os._exit(10)
-        except ckptz.CkptzError as error:
-            os._exit(11)
-        except BaseException as error:
-            os.writev(2, [repr(error).encode() + b"\\n"])
-            os._exit(12)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.writev(1, [f"exit {status}\\n".encode()])
-"""
+OPERATIONS = Path(__file__).with_name("operations.py")
 GONE: dict[str, set[int]] = {
     "new": set(),
     "save": set(),
@@ -154,14 +94,8 @@ class Campaign:
             for step in reader
         }
         pipe = subprocess.PIPE
-        script = f"LONGEST = {LONGEST}\n{ZYGOTE}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script, json.dumps(expected)],
-            stdin=pipe,
-            stdout=pipe,
-            text=True,
-            env=stores.environment(),
-        )
+        command = [sys.executable, str(OPERATIONS), json.dumps(expected)]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         if self.said() != "ready":
             raise SystemExit("the process that does the work does not start")
 
@@ -217,7 +151,7 @@ class Campaign:
         path = self.folder / f"{fault.operation}-{fault.number}"
         if fault.how == "short":
             run = self.run(path, limit=fault.number)
-            fired = run.status == 10
+            fired = run.status == FAILED
         else:
             what = "signal=SIGKILL" if fault.how == "kill" else f"error={fault.how}"
             rule = f"inject={fault.call}:{what}:when={fault.number}"
@@ -230,7 +164,7 @@ class Campaign:
 
     def check(self, path: Path, operation: str, run: Run) -> str:
         """Return what is wrong with the store after a run, or nothing."""
-        if run.status not in (0, 10, 11, -9):
+        if run.status not in (0, FAILED, REFUSED, -9):
             return f"exit status {run.status}"
         try:
             self.check_store(path, operation, run.done or run.status == 0)

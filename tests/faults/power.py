@@ -14,10 +14,8 @@ newest exactly, and one must be able to go on. ext4 is mounted with `noauto_da_a
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import random
@@ -28,7 +26,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
 
 import ckptz  # noqa: E402
 import stores  # noqa: E402
+from acknowledged import Model, digest, tree  # noqa: E402
 from faults import CALLS  # noqa: E402
 from tally import Tally  # noqa: E402
 
@@ -46,19 +45,10 @@ from tally import Tally  # noqa: E402
 KINDS = {"ext4": (48, "noauto_da_alloc,data=writeback"), "xfs": (320, "defaults")}
 SHUTDOWN = 0x8004587D
 LOG_WRITTEN, LOG_LOST = 1, 2
-TREES = list(stores.training(64))
 # A process that does not end is killed after so many seconds.
 LONGEST = 60
 # Exit status of one that has met no error.
 IDLE = 3
-
-
-def tree(step: int) -> stores.State:
-    return TREES[step % len(TREES)]
-
-
-def digest(arrays: Iterable[bytes]) -> str:
-    return hashlib.sha256(b"".join(arrays)).hexdigest()
 
 
 def shut_down(descriptor: int, how: int) -> None:
@@ -143,90 +133,6 @@ def start(path: Path, first: int, seed: int, cutter: Cutter) -> tuple[int, int]:
         os.writev(saying, [json.dumps({"end": repr(error)}).encode()])
     finally:
         os._exit(status)
-
-
-# --- What must hold -------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class Model:
-    """What has been acknowledged."""
-
-    must: set[int] = dataclasses.field(default_factory=set)
-    """Steps that are there."""
-    may: set[int] = dataclasses.field(default_factory=set)
-    """Steps that are there, or may be."""
-    bases: dict[int, str] = dataclasses.field(default_factory=dict)
-    exact: dict[int, str] = dataclasses.field(default_factory=dict)
-    pinned: set[int] = dataclasses.field(default_factory=set)
-    unsure: int | None = None
-    """Step whose pin is being changed."""
-    doing: str = "nothing"
-
-    def hear(self, said: dict[str, Any]) -> None:
-        """Take note of what the process says."""
-        if "begin" in said:
-            self.doing = said["begin"]
-            if self.doing == "save":
-                self.may.add(said["step"])
-                self.exact[said["step"]] = said["exact"]
-            elif self.doing == "delete":
-                self.must.discard(said["step"])
-            elif self.doing in ("pin", "unpin"):
-                self.unsure = said["step"]
-            self.rotate(said.get("keep"), more=self.doing == "save")
-        elif "done" in said:
-            step = said["step"]
-            if self.doing == "save":
-                self.must.add(step)
-                self.bases[step] = said["base"]
-            elif self.doing == "delete":
-                self.may.discard(step)
-            elif self.doing in ("pin", "unpin"):
-                (self.pinned.add if self.doing == "pin" else self.pinned.discard)(step)
-                self.unsure = None
-            self.doing = "nothing"
-
-    def rotate(self, keep: int | None, more: bool) -> None:
-        """Let go of what the rules may drop. more: one step is on its way."""
-        if keep is not None:
-            newest = sorted(self.must)[-(keep - more) :] if keep > more else []
-            self.must &= set(newest) | (self.pinned - {self.unsure})
-
-    def check(self, path: Path) -> None:
-        """Check a store that has been mounted again, and take it as it is."""
-        reader = ckptz.CheckpointManager(path, readonly=True, threads=1)
-        steps = set(reader.all_steps())
-        assert self.must <= steps, f"lost: {sorted(self.must - steps)}"
-        assert steps <= self.may, f"back again: {sorted(steps - self.may)}"
-        for step in steps:
-            base = digest(stores.arrays_of(reader.restore(step, residual=False)))
-            assert self.bases.setdefault(step, base) == base, f"step {step} is another one"
-        if steps:
-            newest = digest(stores.arrays_of(reader.restore()))
-            assert newest == self.exact[max(steps)], "the newest is not what was saved"
-        pinned = set(reader.pinned_steps())
-        assert pinned - {self.unsure} == self.pinned - {self.unsure}, "pins"
-        assert not reader.verify().problems, reader.verify().problems
-        self.must, self.may, self.pinned = set(steps), set(steps), pinned
-        self.unsure, self.doing = None, "nothing"
-
-    def go_on(self, path: Path) -> None:
-        """Save into the store, and check that it is right."""
-        step = max(self.may, default=-1) + 1
-        with ckptz.CheckpointManager(path, full_every=5, threads=1) as manager:
-            manager.save(step, tree(step))
-            self.bases[step] = digest(stores.base_of(manager))
-        self.exact[step] = digest(stores.arrays_of(tree(step)))
-        self.must.add(step)
-        self.may.add(step)
-        left = [p.name for p in path.glob(".tmp-*")]
-        assert not left, f"left over: {left}"
-        assert digest(stores.arrays_of(stores.fresh(path))) == self.exact[step], (
-            "not what was saved"
-        )
-        base = digest(stores.arrays_of(stores.fresh(path, residual=False)))
-        assert base == self.bases[step], "the base is another one"
 
 
 # --- The disk -------------------------------------------------------------------------------------
