@@ -37,8 +37,10 @@ class Model:
     bases: dict[int, str] = field(default_factory=dict)
     exact: dict[int, str] = field(default_factory=dict)
     pinned: set[int] = field(default_factory=set)
-    unsure: int | None = None
-    """Step whose pin is being changed."""
+    unsure: set[int] = field(default_factory=set)
+    """Steps whose pin is being changed, or which are being left behind."""
+    left: set[int] = field(default_factory=set)
+    """Steps that the save under way leaves behind."""
     doing: str = "nothing"
 
     def hear(self, said: dict[str, Any]) -> None:
@@ -48,31 +50,42 @@ class Model:
             if self.doing == "save":
                 self.may.add(said["step"])
                 self.exact[said["step"]] = said["exact"]
+                self.leave_behind(said["back"])
             elif self.doing == "delete":
                 self.must.discard(said["step"])
             elif self.doing in ("pin", "unpin"):
-                self.unsure = said["step"]
+                self.unsure = {said["step"]}
             self.rotate(said.get("keep"), more=self.doing == "save")
         elif "done" in said:
             step = said["step"]
             if self.doing == "save":
                 self.must.add(step)
                 self.bases[step] = said["base"]
+                self.may -= self.left
+                self.pinned -= self.left
             elif self.doing == "delete":
                 self.may.discard(step)
             elif self.doing in ("pin", "unpin"):
                 (self.pinned.add if self.doing == "pin" else self.pinned.discard)(step)
-                self.unsure = None
-            self.doing = "nothing"
+            self.doing, self.unsure = "nothing", set()
+
+    def leave_behind(self, back: int | None) -> None:
+        """Let go of what comes after a step, if a save goes on from there."""
+        self.left = set() if back is None else {step for step in self.must if step > back}
+        self.must -= self.left
+        self.unsure = self.left & self.pinned
 
     def rotate(self, keep: int | None, more: bool) -> None:
         """Let go of what the rules may drop. more: one step is on its way."""
         if keep is not None:
             newest = sorted(self.must)[-(keep - more) :] if keep > more else []
-            self.must &= set(newest) | (self.pinned - {self.unsure})
+            self.must &= set(newest) | (self.pinned - self.unsure)
 
     def check(self, path: Path) -> None:
         """Check a store that has been mounted again, and take it as it is."""
+        if not path.exists():
+            assert not self.must, "the store is lost"
+            return
         reader = ckptz.CheckpointManager(path, readonly=True, threads=1)
         steps = set(reader.all_steps())
         assert self.must <= steps, f"lost: {sorted(self.must - steps)}"
@@ -84,10 +97,10 @@ class Model:
             newest = digest(stores.arrays_of(reader.restore()))
             assert newest == self.exact[max(steps)], "the newest is not what was saved"
         pinned = set(reader.pinned_steps())
-        assert pinned - {self.unsure} == self.pinned - {self.unsure}, "pins"
+        assert pinned - self.unsure == self.pinned - self.unsure, "pins"
         assert not reader.verify().problems, reader.verify().problems
         self.must, self.may, self.pinned = set(steps), set(steps), pinned
-        self.unsure, self.doing = None, "nothing"
+        self.doing, self.unsure = "nothing", set()
 
     def go_on(self, path: Path) -> None:
         """Save into the store, and check that it is right."""

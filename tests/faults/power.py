@@ -97,7 +97,10 @@ def work(path: Path, saying: int, first: int, seed: int, cutter: Cutter) -> None
             patch.setattr(module, name, cutter.wrap(getattr(module, name)))
         for step in range(first, first + 1000):
             exact = digest(stores.arrays_of(tree(step)))
-            say(begin="save", step=step, keep=keep, exact=exact)
+            back = draw.choice([None] * 12 + manager.all_steps()[-4:-1])
+            say(begin="save", step=step, keep=keep, exact=exact, back=back)
+            if back is not None:
+                manager.restore(back, rewind=True)
             manager.save(step, tree(step), blocking=draw.random() < 0.7).wait()
             say(done="save", step=step, base=digest(stores.base_of(manager)))
             name = draw.choice(["", "", "", "delete", "merge", "gc", "pin"])
@@ -158,6 +161,7 @@ class Disk:
             file.truncate(size << 20)
         command(f"mkfs.{kind}", "-q", image)
         self.device = command("losetup", "--find", "--show", image)
+        self.path = self.place / "run"
         self.model = Model()
         try:
             self.mount()
@@ -177,7 +181,11 @@ class Disk:
         how = draw.choice([LOG_WRITTEN, LOG_LOST, LOG_LOST])
         number = draw.randrange(1, 300) if draw.random() < 0.7 else None
         cutter = Cutter(self.place, number, how, random.Random(draw.random()))
-        path = self.place / "run"
+        if draw.random() < 0.1:  # a new store, in directories that are new
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.path = self.place / f"{draw.random()}" / "run"
+            self.model = Model()
+        path = self.path
         first = max(self.model.may, default=-1) + 1
         child, said = start(path, first, draw.randrange(1 << 30), cutter)
         with open(said, "rb") as file:
