@@ -9,9 +9,13 @@ SHARED ?= ../shared
 TRACES ?= $(firstword $(wildcard $(SHARED)/traces) examples/data)
 # Packages that `make bench` measures ckptz beside, kept from the rest.
 PEERS ?= .venv-peers
+# Where ckpt-chaos is, which kills a training run.
+CHAOS ?= .venv-chaos
 
 # Seconds that `make fuzz` gives each target.
 FUZZ_SECONDS ?= 60
+# Seconds of `make faults`, about.
+FAULT_SECONDS ?= 420
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
@@ -34,7 +38,7 @@ help:
 	@echo "make test-python  Python tests alone"
 	@echo "make bench        speed of the core; sizes and errors on $(TRACES); peers side by side"
 	@echo "make fuzz         any bytes into every reader of the core, $(FUZZ_SECONDS) s each (nightly, cargo-fuzz)"
-	@echo "make faults       kills and failing system calls, some minutes of them; make faults-long: hours"
+	@echo "make faults       failing system calls, power cuts, damage, races, for minutes; faults-long: hours"
 	@echo "make wheel-check  build a wheel and run the demo from it, in an environment of its own"
 	@echo "make clean        delete what was built; make distclean: the environments too"
 
@@ -77,12 +81,12 @@ fuzz:
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 \
 			-verbosity=0 -print_final_stats=1 || exit 1; done
 
-# Needs strace, and leave to attach it.
-faults: $(VENV)/.test-installed
-	$(PY) tests/faults/campaign.py --seconds 420
+# Wants strace and leave to attach it, root, mkfs.ext4 and mkfs.xfs; says what it must leave out.
+faults: $(VENV)/.test-installed $(CHAOS)/.installed
+	CHAOS=$(CHAOS) $(PY) tests/faults/campaign.py --seconds $(FAULT_SECONDS)
 
-faults-long: $(VENV)/.test-installed
-	$(PY) tests/faults/campaign.py --seconds 20000
+faults-long: FAULT_SECONDS := 20000
+faults-long: faults
 
 wheel-check: $(PY)
 	rm -rf build
@@ -122,10 +126,17 @@ $(PEERS)/.installed: benches/peers.txt
 		|| echo "left out: $$package"; done
 	@touch $@
 
+$(CHAOS)/.installed:
+	@echo "installing ckpt-chaos into $(CHAOS)"
+	$(PYTHON) -m venv $(CHAOS)
+	@$(CHAOS)/bin/python -m pip --quiet --disable-pip-version-check install $(LINKS) ckpt-chaos \
+		|| echo "left out: ckpt-chaos"
+	@touch $@
+
 clean:
 	rm -rf target build demo-out .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/ckptz/_core*.so $(VENV)/.demo-installed $(VENV)/.test-installed
 	find python tests benches examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(PEERS)
+	rm -rf $(VENV) $(PEERS) $(CHAOS)

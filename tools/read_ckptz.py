@@ -1129,13 +1129,11 @@ class Store:
         self.snapshots = own or self.snapshots  # without files of their own that lie among them
 
     def add_mark(self, name):
-        """Note which snapshot a mark drops; one that is damaged may tell by its name."""
+        """Note which snapshot a mark drops: its content tells, and its name."""
         with open(os.path.join(self.name, name), "rb") as stream:
-            found = re.fullmatch(b"([0-9a-f]{32})\n", stream.read(34)) or re.fullmatch(
-                rb"[0-9]{10,}-([0-9a-f]{16})\.hidden", os.fsencode(name)
-            )
-        if found:
-            self.dropped.add(bytes.fromhex(found[1].decode()))
+            content = re.fullmatch(b"([0-9a-f]{32})\n", stream.read(34))
+        named = re.fullmatch(rb"[0-9]{10,}-([0-9a-f]{16})\.hidden", os.fsencode(name))
+        self.dropped.update(bytes.fromhex(found[1].decode()) for found in (content, named) if found)
 
     def add(self, file):
         """Note what a file holds, by id (residuals: by the id of what they correct)."""

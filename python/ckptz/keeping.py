@@ -174,7 +174,7 @@ class KeepsSteps:
             store = self._store
             ids = {entry.id for entry in store.at(step, self._writer.tip)}
             for listed, mark in store.catalog.marks.items():
-                if mark.kind == PIN and any(one.startswith(mark.id) for one in ids):
+                if mark.kind == PIN and any(one.startswith(mark.ids) for one in ids):
                     store.storage.remove(listed.name)
             store.storage.sync()
             store.refresh(alone=True)

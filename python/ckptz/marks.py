@@ -28,14 +28,14 @@ class Mark:
     name: str
     kind: str
     """`PIN` or `HIDDEN`."""
-    id: bytes
-    """Of its snapshot; only the first half where nothing but the name tells it."""
+    ids: tuple[bytes, ...]
+    """Of its snapshot: as the content tells it, and the first half, as the name does."""
 
 
 def read_mark(storage: Storage, listed: Listed) -> Mark:
-    """Read a mark. One whose content is lost still holds if its name tells whose it is.
+    """Read a mark. One whose content is damaged still holds if its name tells whose it is.
 
-    Raises `FormatError` if that does not, `FileNotFoundError`.
+    Raises `FormatError` if neither does, `FileNotFoundError`.
     """
     kind = PIN if listed.name.endswith(PIN) else HIDDEN
     content = b""
@@ -47,12 +47,13 @@ def read_mark(storage: Storage, listed: Listed) -> Mark:
     except OSError as error:
         if is_shortage(error):
             raise
-    if _CONTENT.fullmatch(content):
-        return Mark(listed.name, kind, bytes.fromhex(content.decode()))
+    # Both: a flipped bit makes of an id another one that looks as good.
     named = _NAME.fullmatch(listed.name)
-    if named is None:
+    told = [content.decode()] if _CONTENT.fullmatch(content) else []
+    told += [named[1]] if named else []
+    if not told:
         raise FormatError(f"{storage / listed.name}: offset 0: not a mark")
-    return Mark(listed.name, kind, bytes.fromhex(named[1]))
+    return Mark(listed.name, kind, tuple(map(bytes.fromhex, told)))
 
 
 def write_mark(storage: Storage, entry: Entry, kind: str) -> None:

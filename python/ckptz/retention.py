@@ -229,4 +229,4 @@ def _idle_marks(store: Store, holders: Collection[Listed], hide: Collection[Entr
     for ids in of_kind.values():
         ids |= {one[: len(one) // 2] for one in ids}  # all that some marks tell
     marks = store.catalog.marks.items()
-    return [listed for listed, mark in marks if mark.id not in of_kind[mark.kind]]
+    return [listed for listed, mark in marks if of_kind[mark.kind].isdisjoint(mark.ids)]

@@ -101,7 +101,8 @@ class Store:
         self.entries, self.residuals = snapshots, residuals
 
     def _marked(self, ids: Iterable[bytes], kind: str) -> frozenset[bytes]:
-        named = {mark.id for mark in self.catalog.marks.values() if mark.kind == kind}
+        marks = [mark for mark in self.catalog.marks.values() if mark.kind == kind]
+        named = {one for mark in marks for one in mark.ids}
         return frozenset(i for i in ids if i in named or i[: len(i) // 2] in named)
 
     def _worth(self, entry: Entry) -> tuple[bool, bool, int]:

@@ -63,7 +63,7 @@ def verify_store(
         if entry.id in check.good:
             check.residual_of(entry)
     problems = [Problem(name, text) for name, text in store.problems.items()]
-    problems += check.damaged.values()
+    problems += [*check.damaged.values(), *check.marks()]
     problems.sort(key=lambda problem: problem.file)
     return VerifyReport(check.steps(tip), len(check.good), problems + check.hidden(entries))
 
@@ -174,6 +174,20 @@ class _Check:
                 text = str(error)
             found.append(Problem(entry.name, text, entry.meta.step))
         return found
+
+    def marks(self) -> list[Problem]:
+        """Return a line for each mark whose name alone tells whose it is."""
+        whole = set(self.store.entries)
+        halves = {one[: len(one) // 2] for one in whole}
+        return [
+            Problem(
+                mark.name,
+                f"{self.store.storage / mark.name}: offset 0: not the id of the snapshot "
+                "that its name tells, which is believed",
+            )
+            for mark in self.store.catalog.marks.values()
+            if whole.isdisjoint(mark.ids) and not halves.isdisjoint(mark.ids)
+        ]
 
     def residual_of(self, owner: Entry) -> None:
         """Decode the residual of a good snapshot, if it has one."""
