@@ -1,4 +1,4 @@
-"""Tensors that are nowhere negative: restored to the right order of magnitude, whatever came before."""
+"""Tensors that are nowhere negative come back in the right order of magnitude."""
 
 from __future__ import annotations
 
