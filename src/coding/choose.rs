@@ -56,7 +56,8 @@ impl Coding {
         if choice == CodingChoice::Plain {
             return optimal_plain();
         }
-        let drafts: Vec<Draft> = drafts(counts, highest, fields).into_iter().filter(wanted).collect();
+        let all = choice != CodingChoice::Cheapest || counts.elements >= LARGE;
+        let drafts: Vec<Draft> = drafts(counts, highest, fields, all).into_iter().filter(wanted).collect();
         let Some(best) = drafts.iter().map(|draft| draft.bits).min() else { return optimal_plain() };
         let fast = |draft: &Draft| {
             let slack = (best + fields.of_others) / QUICKER_WORTH;
@@ -97,16 +98,23 @@ impl Draft {
 /// Every coding that more than one symbol can have, plain first.
 #[cfg(test)]
 pub fn all(counts: &Histogram, highest: u8, fields: FieldBits) -> Vec<Candidate> {
-    drafts(counts, highest, fields).into_iter().map(Draft::candidate).collect()
+    drafts(counts, highest, fields, true).into_iter().map(Draft::candidate).collect()
 }
 
-fn drafts(counts: &Histogram, highest: u8, fields: FieldBits) -> Vec<Draft> {
+/// `all`: also those that cannot take less than one before them.
+fn drafts(counts: &Histogram, highest: u8, fields: FieldBits, all: bool) -> Vec<Draft> {
     let quick = |of: &[u64]| quick_lengths(of, fields.of_others);
-    let mut all = vec![plain(counts, highest, quick), fixed(counts, highest)];
-    all.iter_mut().for_each(|draft| draft.bits += fields.of_zeros);
-    all.push(mask(counts, highest, quick));
-    all.extend((0..=FINEST_RHO).filter_map(|rho| tokens(counts, highest, rho)));
-    all
+    let mut drafts = vec![plain(counts, highest, quick), fixed(counts, highest)];
+    drafts.iter_mut().for_each(|draft| draft.bits += fields.of_zeros);
+    let below = |drafts: &[Draft]| {
+        let best = drafts.iter().map(|draft| draft.bits).min();
+        best.filter(|_| !all).unwrap_or(u64::MAX)
+    };
+    drafts.extend(mask(counts, highest, quick, below(&drafts)));
+    for rho in 0..=FINEST_RHO {
+        drafts.extend(tokens(counts, highest, rho, below(&drafts)));
+    }
+    drafts
 }
 
 fn plain(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>) -> Draft {
@@ -121,9 +129,14 @@ fn fixed(counts: &Histogram, highest: u8) -> Draft {
     Draft { form: Form::Fixed(width), bits: counts.elements * u64::from(width) }
 }
 
-fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>) -> Draft {
-    let masks = best_lengths(&counts.masks, MAX_LENGTH);
+/// `None` where it takes `below` bits at least: a codeword has one or more.
+fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>, below: u64) -> Option<Draft> {
     let units = counts.elements.div_ceil(8) as usize;
+    let of_symbols = if highest > 1 { 4 * u64::from(highest) + counts.marked() } else { 0 };
+    if 4 * 256 + units as u64 + of_symbols >= below {
+        return None;
+    }
+    let masks = best_lengths(&counts.masks, MAX_LENGTH);
     let mut bits = 4 * 256 + group_bits(units, coded_bits(&counts.masks, &masks));
     let mut symbols = None;
     if highest > 1 {
@@ -132,20 +145,22 @@ fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>)
         bits += 4 * u64::from(highest) + group_bits(counts.marked() as usize, coded_bits(counts_of, &lengths));
         symbols = Some(lengths);
     }
-    Draft { form: Form::Mask { masks, symbols }, bits }
+    Some(Draft { form: Form::Mask { masks, symbols }, bits })
 }
 
-/// `None` where the tokens would not fit in a byte.
-fn tokens(counts: &Histogram, highest: u8, rho: u32) -> Option<Draft> {
+/// `None` where the tokens would not fit in a byte, or take `below` bits at least.
+fn tokens(counts: &Histogram, highest: u8, rho: u32, below: u64) -> Option<Draft> {
     let (mut tokens, run_bits) = counts.tokens(rho, highest);
     if tokens.len() < 2 {
         tokens.resize(2 * usize::from(highest), 0);
     }
-    if tokens.len() > 256 {
+    let row = usize::from(highest);
+    let least_table = FIRST_LENGTH_BITS * row as u64 + tokens.len().saturating_sub(row) as u64;
+    if tokens.len() > 256 || 32 + least_table + run_bits + counts.marked() >= below {
         return None;
     }
     let lengths = best_lengths(&tokens, MAX_LENGTH);
-    let table = 16 + packed_bits(&lengths, usize::from(highest), FIRST_LENGTH_BITS);
+    let table = 16 + packed_bits(&lengths, row, FIRST_LENGTH_BITS);
     let count = counts.marked() as usize;
     let bits = table + 16 + run_bits + group_bits(count, coded_bits(&tokens, &lengths));
     Some(Draft { form: Form::Tokens { rho, highest, lengths }, bits })
