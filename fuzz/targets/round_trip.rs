@@ -3,6 +3,7 @@
 
 mod input;
 
+use ckptz::bound::Bound;
 use ckptz::coding::CodingChoice;
 use ckptz::float::Element;
 use ckptz::promote::{Promotion, Representative};
@@ -48,8 +49,14 @@ fn spec(input: &mut Input<'_>) -> Spec {
         ),
         exact_fallback: input.u8() & 1 == 1,
         least_elements: pick(input, &[0, 16]),
+        bound: pick(input, &[None, Bound::of(Some(1e-3), None), Bound::of(None, Some(1e-2))]),
     });
-    Spec { lossy, links: false, chunk_log2 }
+    // The paper's rule promotes by counts, and knows no bounds.
+    let lossy = lossy.map(|lossy| match lossy.promotion {
+        Promotion::Buckets { .. } => Lossy { bound: None, ..lossy },
+        Promotion::Levels(_) => lossy,
+    });
+    Spec { lossy, links: false, predict: true, chunk_log2 }
 }
 
 fn promotion(input: &mut Input<'_>) -> Promotion {

@@ -5,7 +5,9 @@ mod input;
 
 use ckptz::Spec;
 use ckptz::float::ElementType;
-use ckptz::parallel::{Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_links};
+use ckptz::parallel::{
+    Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_families, find_links,
+};
 use half::bf16;
 use input::{Aligned, Input};
 use libfuzzer_sys::fuzz_target;
@@ -84,7 +86,9 @@ fn save(
         })
         .collect();
     let pool = Pool::new(1).expect("no thread is needed");
-    let mut encoder = SnapshotEncoder::new(find_links(&tensors).expect("aligned"), 0);
+    let links = find_links(&tensors).expect("aligned");
+    let families = find_families(&tensors, &links, &[], !full, 0, &pool).expect("aligned");
+    let mut encoder = SnapshotEncoder::with_families(families, links, 0);
     let (mut out, mut payload) = (vec![0; room], Vec::new());
     loop {
         let written = encoder.fill(&mut tensors, &mut out, &pool).expect("encodes");
@@ -105,10 +109,10 @@ fn restore(shapes: &[Shape], saved: &[Saved]) -> Option<Vec<Aligned>> {
     let all = || (0..shapes.len()).collect();
     let layers: Vec<Layer> =
         saved.iter().map(|snapshot| Layer::parse(&snapshot.headers, all(), shapes).ok()).collect::<Option<_>>()?;
-    if layers.iter().zip(saved).any(|(layer, snapshot)| layer.payload_bytes() != snapshot.payload.len() as u64) {
+    let chain = Chain::new(shapes.to_vec(), layers).ok()?;
+    if !saved.iter().map(|snapshot| snapshot.payload.len() as u64).eq(chain.payload_bytes().iter().copied()) {
         return None;
     }
-    let chain = Chain::new(shapes.to_vec(), layers).ok()?;
     let whole = |(tensor, shape): (usize, &Shape)| Selection { tensor, elements: 0..shape.elements };
     let selections: Vec<Selection> = shapes.iter().enumerate().map(whole).collect();
     let mut found: Vec<Aligned> =
