@@ -206,7 +206,7 @@ def encode(
         [as_bytes(target)], bases, [element], [spec], False, default_threads(threads)
     )
     room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
-    header = encoder.finish()[0]
+    header = finish(encoder)[0]
     frame: list[object] = [name, list(target.shape), header]
     if base is not None and _keeps_some(header, element, target.nbytes):
         frame.append(crc_of(as_bytes(base)))
@@ -244,6 +244,17 @@ def fill(encoder: SnapshotEncoder, room: Bytes) -> int:
     """
     try:
         return encoder.fill(room)
+    except ChangedError as error:
+        raise StateChangedError(f"{error}: nothing is saved") from None
+
+
+def finish(encoder: SnapshotEncoder) -> tuple[bytes, bool, bool]:
+    """Return the record headers, whether any is lossy, and whether all floats are finite.
+
+    Raises `StateChangedError` as `fill` does.
+    """
+    try:
+        return encoder.finish()
     except ChangedError as error:
         raise StateChangedError(f"{error}: nothing is saved") from None
 

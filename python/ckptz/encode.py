@@ -81,7 +81,7 @@ def encode_tensors(
         if encoder.predicts:
             file.features |= PREDICTED_BASES
         _drain(encoder, file, progress)
-        found = encoder.finish()
+        found = codec.finish(encoder)
         headers.append(found[0])
         lossy, finite = lossy or found[1], finite and found[2]
     return Encoded(b"".join(headers), lossy, finite)

@@ -231,11 +231,11 @@ class SnapshotWriter:
             found = identify(meta, encoded.headers)
             if self._exact and (encoded.lossy or job.stale):
                 self._encode_residual(job, found, files.residual(found), threads)
-                if sums is not None and sums != sums_of(targets, threads):
-                    raise StateChangedError(
-                        f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
-                        "arrays were changed meanwhile"
-                    )
+            if sums is not None and sums != sums_of(targets, threads):
+                raise StateChangedError(
+                    f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
+                    "arrays were changed meanwhile"
+                )
             entry = files.commit(found, meta)
         self._delete_old(found)
         return entry, encoded.headers

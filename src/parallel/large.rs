@@ -43,7 +43,9 @@ impl Current {
         };
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
-        Ok(Current { plan, record, next: 0, chunks, finite: true })
+        // Of a tensor that is as it was nothing is looked at later.
+        let finite = chunks > 0 || all_finite(tensor.element, tensor.target)?;
+        Ok(Current { plan, record, next: 0, chunks, finite })
     }
 
     pub fn is_done(&self) -> bool {

@@ -74,7 +74,7 @@ fn source_of(tensors: &[Tensor<'_>], number: usize, known: &[u32]) -> Result<Opt
         // Rounding what is within a bound may lead out of it.
         let bound = source.spec.lossy.and_then(|lossy| lossy.bound);
         let keeps = bound.is_none() || !source.may_be_lossy() || source.element == tensor.element;
-        if same_rule && keeps && matches_rounded(source, tensor)? {
+        if same_rule && keeps && matches_rounded(source.element, source.target, tensor)? {
             let unchanged = match &tensor.base {
                 TensorBase::None => false,
                 TensorBase::Previous(base) => **base == *tensor.target,
@@ -117,13 +117,13 @@ fn not_floats<T>() -> Result<T> {
     Err(Error::Request("a link between types that are not floats"))
 }
 
-/// Whether the target is the source's, rounded if the types differ.
-fn matches_rounded(source: &Tensor<'_>, linked: &Tensor<'_>) -> Result<bool> {
-    if source.element == linked.element {
-        return Ok(source.target == linked.target);
+/// Whether the target is this content of a source, rounded if the types differ.
+fn matches_rounded(from: ElementType, content: &[u8], linked: &Tensor<'_>) -> Result<bool> {
+    if from == linked.element {
+        return Ok(content == linked.target);
     }
-    with_element_type!(linked.element, T => with_element_type!(source.element, F => {
-        let mut pairs = elements::<F>(source.target)?.iter().zip(elements::<T>(linked.target)?);
+    with_element_type!(linked.element, T => with_element_type!(from, F => {
+        let mut pairs = elements::<F>(content)?.iter().zip(elements::<T>(linked.target)?);
         Ok(pairs.all(|(from, to)| rounded::<F, T>(*from).bits() == to.bits()))
     }, _size => not_floats()), _size => not_floats())
 }
@@ -160,7 +160,13 @@ pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32, first
     }
     let content: &[u8] = match &linked.base {
         TensorBase::Previous(base) => base,
-        TensorBase::None | TensorBase::Own(_) => linked.target,
+        TensorBase::None | TensorBase::Own(_) => {
+            // The source may have been changed since, and coded as it then was.
+            if !matches_rounded(source_tensor.element, source_tensor.reconstruction(), linked)? {
+                return Err(Error::Changed);
+            }
+            linked.target
+        }
     };
     let chunks = content.chunks(linked.element.size() << linked.spec.chunk_log2);
     Ok(RecordHeader {

@@ -233,6 +233,10 @@ fn settle(tensors: &[Tensor<'_>], number: usize, (formula, siblings): Known, fir
     let records: Vec<u32> = siblings.iter().map(|sibling| first + sibling).collect();
     let without = Some((&**base, BaseRole::Previous));
     let without = AnyPlan::new(tensor.element, &tensor.spec, tensor.target, without, &Serial)?;
+    if tensor.may_be_lossy() && !without.is_lossy() {
+        // It is exact for a reason, and with a lossy prediction it would not be.
+        return Ok(None);
+    }
     let without = without.to_beat(tensor.target, base, tensor.spec.chunk_log2)?;
     if siblings.iter().any(|&sibling| tensors[sibling as usize].may_be_lossy()) {
         return Ok(Some(Family { formula, records, plan: FamilyPlan::Open(without), siblings }));

@@ -120,6 +120,16 @@ impl AnyPlan {
         }, _size => Err(Error::Request("a prediction of something else than floats")))
     }
 
+    pub fn is_lossy(&self) -> bool {
+        match self {
+            AnyPlan::F16(plan) => plan.is_lossy(),
+            AnyPlan::BF16(plan) => plan.is_lossy(),
+            AnyPlan::F32(plan) => plan.is_lossy(),
+            AnyPlan::F64(plan) => plan.is_lossy(),
+            AnyPlan::Bytes(_) | AnyPlan::SameBytes(_) => false,
+        }
+    }
+
     /// What a prediction has to beat this plan for floats.
     pub fn to_beat(&self, target: &[u8], base: &[u8], chunk_log2: u8) -> Result<Without> {
         Ok(match self {

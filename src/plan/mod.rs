@@ -176,6 +176,10 @@ impl<E: Element> Plan<E> {
         }
     }
 
+    pub fn is_lossy(&self) -> bool {
+        matches!(self, Plan::Lossy(_))
+    }
+
     /// The header, but for its index and its error.
     pub fn header(&self) -> RecordHeader {
         match self {

@@ -101,3 +101,24 @@ def test_an_array_that_changes(mode: str) -> None:
     finally:
         changer.stopped.set()
         changer.join()
+
+
+@pytest.mark.parametrize("exact", ["none", "latest"])
+@pytest.mark.parametrize("dtype", ["i8", "f4"])
+def test_what_a_new_tensor_is_a_link_to_changes(tmp_path: Path, exact: Any, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    first, big = np.arange(1000).astype(dtype), rng.integers(0, 1 << 62, 2_000_000)
+    manager = ckptz.CheckpointManager(tmp_path, "exact", exact=exact)
+    manager.save(1, {"big": big, "z": first})
+    first += np.asarray(1, dtype)
+    state = {"big": big[::-1].copy(), "z": first, "zz": first.copy()}
+
+    def change(_: int) -> None:
+        first[5] = 7
+
+    with pytest.raises(StateChangedError):
+        manager.save(2, state, progress=change)
+    state["zz"] = first.copy()
+    manager.save(2, state)
+    found = ckptz.CheckpointManager(tmp_path, readonly=True).restore(2)
+    assert found["z"].tobytes() == found["zz"].tobytes() == first.tobytes()

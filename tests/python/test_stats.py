@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ckptz
 import numpy as np
@@ -130,3 +131,15 @@ def test_a_damaged_header_is_a_typed_error(manager: CheckpointManager) -> None:
     manager.reload()
     with pytest.raises(ckptz.FormatError, match=entry.name):
         manager.stats(3)
+
+
+@pytest.mark.filterwarnings("ignore:step .* not finite")
+@pytest.mark.parametrize("shape", [(), (64,), (70_000,), (2, 100_000)])
+def test_what_stays_as_it_is_and_is_not_finite_is_told(tmp_path: Path, shape: Any) -> None:
+    manager = ckptz.CheckpointManager(tmp_path, max_to_keep=2)
+    w = np.zeros(shape, "f4")
+    for step in range(7):
+        w = w + np.asarray(0.1, "f4") if step < 3 else np.full(shape, np.nan, "f4")
+        manager.save(step, {"w": w})
+    assert manager.all_steps() == [2, 5, 6]
+    assert [manager.stats(step).finite for step in manager] == [True, False, False]
