@@ -44,16 +44,20 @@ def warn_of_loss(entry: Entry, exact: bool, budget: int) -> None:
 
 
 def stale_tensors(policy: Policy, base: Base, schema: Schema) -> dict[int, int]:
-    """Return the tensors that a delta leaves as they were, by their rules, with their new ages."""
+    """Return the tensors that a delta leaves as they were, by their rules, with their new ages.
+
+    One with several key paths is saved as often as any of them asks for.
+    """
     if all(rule.every == 1 for rule in policy.rules):
         return {}
-    found = {}
-    for number, (node, age) in enumerate(zip(schema.tensors, base.ages_for(schema), strict=True)):
-        rule = policy.match(node.path)
-        every = 1 if rule is None else policy.rules[rule].every
-        if age is not None and age + 1 < every:
-            found[number] = age + 1
-    return found
+    every: dict[int, int] = {}
+    for path, kind, number in schema.leaves(attributes=True):
+        if kind != "value":
+            rule = policy.match(path)
+            asked = 1 if rule is None else policy.rules[rule].every
+            every[number] = min(every.get(number, asked), asked)
+    ages = enumerate(base.ages_for(schema))
+    return {n: age + 1 for n, age in ages if age is not None and age + 1 < every[n]}
 
 
 def pack_extra(restores: int, ages: Mapping[int, int], metrics: Mapping[str, float]) -> list[Any]:

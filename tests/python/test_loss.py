@@ -167,3 +167,12 @@ def test_resuming_from_what_is_stale_counts_as_lossy(tmp_path: Path) -> None:
         manager.restore()
         manager.save(2, small(2))
         assert restores(manager) == [0, 0, 1]
+
+
+def test_a_tensor_with_two_paths_is_saved_as_often_as_any_asks(tmp_path: Path) -> None:
+    policy = ckptz.Policy([ckptz.Rule("a", every=3), ckptz.Rule("tied", mode="exact")])
+    manager = CheckpointManager(tmp_path, policy)
+    for step in range(3):
+        array = np.arange(50, dtype="f4") + step
+        manager.save(step, {"a": array, "tied": array})
+        assert manager.restore(step, residual=False)["tied"].tobytes() == array.tobytes()
