@@ -6,7 +6,7 @@ ckptz writes and reads snapshots of one part.
 from __future__ import annotations
 
 import re
-import secrets
+import os
 from typing import Any, NamedTuple
 
 from .errors import FormatError, UnknownVersionError
@@ -43,7 +43,7 @@ class Share(NamedTuple):
     @classmethod
     def new(cls) -> Share:
         """Return the share of a new attempt."""
-        return cls(secrets.token_bytes(16))
+        return cls(os.urandom(16))
 
     def of_part(self) -> list[Any]:
         """Return the field `part` of a part's meta."""

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +91,7 @@ class Writer:
         self._shown = shown or directory
         self.path = (
             directory
-            / f"{TEMPORARY if shown is None else _OTHERS}{os.getpid()}-{secrets.token_hex(8)}"
+            / f"{TEMPORARY if shown is None else _OTHERS}{os.getpid()}-{os.urandom(8).hex()}"
         )
         self._unfinished = set() if unfinished is None else unfinished
         self._unfinished.add(self.path)
