@@ -4,6 +4,8 @@ Any snapshot comes back fast, the newest one bit for bit. `CheckpointManager` is
 entrance; `save_file` and `load_file` keep one state in one file.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import codec
 from .background import SaveFuture
 from .errors import (
@@ -29,9 +31,11 @@ from .keeping import Collected
 from .manager import CheckpointManager
 from .policy import Policy, Rule
 from .single import load_file, safe_open, save_file
-from .stats import SnapshotStats, TensorStats
-from .verify import Problem, VerifyReport
-from .view import Snapshot, TensorView
+
+if TYPE_CHECKING:
+    from .stats import SnapshotStats, TensorStats
+    from .verify import Problem, VerifyReport
+    from .view import Snapshot, TensorView
 
 __version__ = codec.__version__
 
@@ -69,3 +73,23 @@ __all__ = [
     "safe_open",
     "save_file",
 ]
+
+# What results are made of, and the module of each: imported when it is asked for.
+_LATER = {
+    "Problem": "verify",
+    "Snapshot": "view",
+    "SnapshotStats": "stats",
+    "TensorStats": "stats",
+    "TensorView": "view",
+    "VerifyReport": "verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from . import codec
 from .background import SaveFuture
@@ -19,12 +19,14 @@ from .reader import SnapshotReader
 from .retention import Retention
 from .saving import Saver
 from .signals import Drain
-from .stats import SnapshotStats, snapshot_stats
 from .storage import open_storage
 from .store import Entry, Store
-from .verify import VerifyReport, verify_store
-from .view import Snapshot
 from .writer import SnapshotWriter
+
+if TYPE_CHECKING:  # Imported where they are used: not every run asks for them.
+    from .stats import SnapshotStats
+    from .verify import VerifyReport
+    from .view import Snapshot
 
 __all__ = ["CheckpointManager"]
 
@@ -229,6 +231,7 @@ class CheckpointManager(KeepsSteps):
 
         as_numpy and residual: as in `restore`.
         """
+        from .view import Snapshot
 
         def use(entry: Entry, look_again: bool) -> Snapshot:
             return Snapshot(self._reader.open(entry, look_again, residual), as_numpy)
@@ -237,6 +240,8 @@ class CheckpointManager(KeepsSteps):
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""
+        from .stats import snapshot_stats
+
         use = lambda entry, _: snapshot_stats(self._store, entry)  # noqa: E731
         return self._use(step, use)[1]
 
@@ -245,6 +250,8 @@ class CheckpointManager(KeepsSteps):
 
         Raises nothing for damage: the report names it.
         """
+        from .verify import verify_store
+
         self._check_process()
         return verify_store(self._store, self._threads, progress, self._writer.tip)
 

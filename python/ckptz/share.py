@@ -5,8 +5,8 @@ ckptz writes and reads snapshots of one part.
 
 from __future__ import annotations
 
-import re
 import os
+import re
 from typing import Any, NamedTuple
 
 from .errors import FormatError, UnknownVersionError

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import codec
 from .encode import encode_tensors
@@ -20,7 +20,9 @@ from .snapshot import Meta, schema_digest
 from .state import flatten
 from .storage import Listed, LocalStorage, replace_file
 from .store import Entry
-from .view import Snapshot
+
+if TYPE_CHECKING:
+    from .view import Snapshot
 
 __all__ = ["load_file", "safe_open", "save_file"]
 
@@ -82,6 +84,8 @@ def safe_open(
     path: str | os.PathLike[str], *, as_numpy: bool = False, threads: int | None = None
 ) -> Snapshot:
     """Return a mapping from key paths to lazy tensors of a file. Raises as `load_file` does."""
+    from .view import Snapshot
+
     return Snapshot(_open(path, threads), as_numpy)
 
 
