@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 use crate::plan::{AnyPlan, Without};
 use crate::predict::{Formula, Siblings, payload_order};
 
+/// Previous contents that are kept at a time, in bytes, if they are several.
+const KEPT_BYTES: usize = 32 << 20;
+
 /// How one tensor's base is predicted.
 pub struct Family {
     pub formula: Formula,
@@ -13,6 +16,10 @@ pub struct Family {
     /// The same as record numbers.
     pub records: Vec<u32>,
     pub plan: FamilyPlan,
+}
+
+fn reads_one_of(family: Option<&Family>, left_out: &[bool]) -> bool {
+    family.and_then(Family::reads_before).is_some_and(|first| left_out[first])
 }
 
 /// What is decided before the siblings are coded.
@@ -69,8 +76,39 @@ impl Families {
         self.of.iter().any(Option::is_some)
     }
 
-    /// One or none for each tensor.
-    pub fn new(of: Vec<Option<Family>>) -> Result<Self> {
+    /// One or none for each tensor. Those are left out that would have more kept at a time than [`KEPT_BYTES`], or one content;
+    /// `bytes`: of a tensor.
+    pub fn new(mut of: Vec<Option<Family>>, bytes: impl Fn(usize) -> usize) -> Result<Self> {
+        loop {
+            let families = Self::in_order(of)?;
+            let left_out = families.too_much(&bytes);
+            if !left_out.contains(&true) {
+                return Ok(families);
+            }
+            of = families.of;
+            of.iter_mut().filter(|of| reads_one_of(of.as_ref(), &left_out)).for_each(|of| *of = None);
+        }
+    }
+
+    /// For each tensor whether its content is one too many to be kept.
+    fn too_much(&self, bytes: impl Fn(usize) -> usize) -> Vec<bool> {
+        let mut readers: Vec<usize> = self.kept.iter().map(|kept| kept.1).collect();
+        let mut left_out = vec![false; self.of.len()];
+        let mut held = 0;
+        for &tensor in &self.order {
+            if readers[tensor] > 0 {
+                left_out[tensor] = held > 0 && held + bytes(tensor) > KEPT_BYTES;
+                held += if left_out[tensor] { 0 } else { bytes(tensor) };
+            }
+            if let Some(first) = self.of[tensor].as_ref().and_then(Family::reads_before) {
+                readers[first] -= 1;
+                held -= if readers[first] == 0 && !left_out[first] { bytes(first) } else { 0 };
+            }
+        }
+        left_out
+    }
+
+    fn in_order(of: Vec<Option<Family>>) -> Result<Self> {
         let needs = |tensor: usize| of[tensor].as_ref().map_or(&[][..], |family| &family.siblings[..]);
         let order = payload_order(of.len(), 0..of.len(), needs)
             .ok_or(Error::Request("tensors that need each other in a circle"))?;
@@ -143,4 +181,31 @@ pub fn copy_of(bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second_moment(first: u32) -> Option<Family> {
+        let plan = FamilyPlan::Open(Without::ANYTHING);
+        Some(Family { formula: Formula::SecondMoment, siblings: vec![first], records: vec![first], plan })
+    }
+
+    /// First moments 0, 1, 2 .., then the second moments that read them.
+    fn families(moments: u32, bytes: usize) -> Families {
+        let of = (0..2 * moments).map(|n| n.checked_sub(moments).and_then(second_moment)).collect();
+        Families::new(of, |_| bytes).expect("no circle")
+    }
+
+    #[test]
+    fn no_more_is_kept_than_is_promised() {
+        let predicted = |families: &Families| families.of.iter().flatten().count();
+        assert_eq!(predicted(&families(5, KEPT_BYTES / 5)), 5);
+        assert_eq!(predicted(&families(5, KEPT_BYTES / 2)), 2);
+        assert_eq!(predicted(&families(5, KEPT_BYTES + 1)), 1);
+        // One after the other, each beside its own first moment, all are.
+        let of = (0..10).map(|n: u32| (n % 2 == 1).then(|| second_moment(n - 1)).flatten()).collect();
+        assert_eq!(predicted(&Families::new(of, |_| KEPT_BYTES + 1).expect("no circle")), 5);
+    }
 }

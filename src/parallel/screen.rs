@@ -66,11 +66,16 @@ pub fn best(candidates: impl Iterator<Item = (usize, f64)>, most: usize) -> Vec<
     good.into_iter().take(most).map(|(candidate, _)| candidate).collect()
 }
 
-/// A tensor's sample with what pairs are screened by.
-pub struct Profile {
+/// Some entries of a tensor, the same of all tensors of one length.
+pub struct Entries {
     pub target: Vec<f64>,
     /// Empty where there is none.
     pub base: Vec<f64>,
+}
+
+/// What pairs of tensors are screened by: little, as it is held of all at once.
+pub struct Profile {
+    pub has_base: bool,
     pub non_negative: bool,
     pub changed: bool,
     /// Signs of the delta.
@@ -90,31 +95,32 @@ const LEAST_CHANGED: usize = 16;
 const USUAL_DECAY: f64 = 0.9;
 
 impl Profile {
-    pub fn new(target: Vec<f64>, base: Vec<f64>) -> Self {
-        let pairs = || target.iter().zip(&base);
+    pub fn new(Entries { target, base }: &Entries) -> Self {
+        let pairs = || target.iter().zip(base);
         let deltas: Vec<f64> = pairs().map(|(t, b)| t - b).collect();
         let news: Vec<f64> = pairs().map(|(t, b)| (t - USUAL_DECAY * b).abs()).collect();
         Profile {
-            non_negative: !target.iter().chain(&base).any(|value| value.is_sign_negative()),
+            has_base: !base.is_empty(),
+            non_negative: !target.iter().chain(base).any(|value| value.is_sign_negative()),
             changed: deltas.iter().filter(|delta| **delta != 0.0).count() >= LEAST_CHANGED,
             step: Bits::above(&deltas, 0.0),
-            sign: Bits::above(&target, 0.0),
-            size: Bits::above_median(&target),
+            sign: Bits::above(target, 0.0),
+            size: Bits::above_median(target),
             news: Bits::above_median(&news),
-            target,
-            base,
         }
     }
+}
 
+impl Entries {
     /// Large or small steps for the size of a direction `s`.
-    pub fn scaled_steps(&self, s: &Profile) -> Bits {
+    pub fn scaled_steps(&self, s: &Entries) -> Bits {
         let ratio = |((t, b), s): ((&f64, &f64), &f64)| ((t - b) / s).abs();
         let ratios: Vec<f64> = self.target.iter().zip(&self.base).zip(&s.target).map(ratio).collect();
         Bits::above_median(&ratios)
     }
 
     /// What a fit of this tensor looks at.
-    pub fn sampled(&self, s: &Profile, t: Option<&Profile>) -> Sampled {
+    pub fn sampled(&self, s: &Entries, t: Option<&Entries>) -> Sampled {
         Sampled {
             target: self.target.clone(),
             base: self.base.clone(),

@@ -2,7 +2,7 @@
 //! screened, formulas fitted to those that are left, and the best is planned with and without.
 
 use super::families::{Family, FamilyPlan};
-use super::screen::{Profile, best};
+use super::screen::{Entries, Profile, best};
 use super::tensor::{Tensor, TensorBase};
 use super::{Pool, families::Families};
 use crate::error::Result;
@@ -58,7 +58,7 @@ pub fn find_families(
             let (number, family) = result?;
             families[number] = family;
         }
-        Families::new(families)
+        Families::new(families, |number| tensors[number].target.len())
     })
 }
 
@@ -116,20 +116,21 @@ fn search_classes(
             continue;
         }
         let profiles: Result<Vec<Profile>> =
-            pool.map(numbers.clone(), |number| profile(&tensors[number])).into_iter().collect();
-        let profiles = profiles?;
+            pool.map(numbers.clone(), |number| Ok(Profile::new(&entries(&tensors[number])?))).into_iter().collect();
+        let class = Class { tensors, numbers, profiles: profiles? };
         let affordable = (MOST_PAIRS - pairs) / numbers.len();
-        let open: Vec<usize> = open.into_iter().filter(|&k| profiles[k].changed).take(affordable).collect();
+        let open: Vec<usize> = open.into_iter().filter(|&k| class.profiles[k].changed).take(affordable).collect();
         pairs += open.len() * numbers.len();
-        let (moments, others): (Vec<usize>, Vec<usize>) = open.into_iter().partition(|&k| profiles[k].non_negative);
-        let mut results = pool.map(others, |k| (k, direction_of(&profiles, k)));
+        let is_moment = |&k: &usize| class.profiles[k].non_negative;
+        let (moments, others): (Vec<usize>, Vec<usize>) = open.into_iter().partition(is_moment);
+        let mut results = pool.map(others, |k| (k, class.direction_of(k)));
         // What a direction is scaled by is most likely its second moment.
         let first_of = |t: usize| {
             let pairs = results.iter().filter_map(|(_, best)| best.as_ref().map(|(_, _, siblings)| siblings));
             pairs.filter(move |siblings| siblings.get(1) == Some(&t)).map(|siblings| siblings[0]).next()
         };
         let moments = moments.into_iter().map(|k| (k, first_of(k))).collect();
-        results.extend(pool.map(moments, |(k, likely)| (k, second_moment_of(&profiles, k, likely))));
+        results.extend(pool.map(moments, |(k, likely)| (k, class.second_moment_of(k, likely))));
         for (k, best) in results {
             if let Some((left, formula, siblings)) = best {
                 let siblings = siblings.into_iter().map(|k| numbers[k] as u32).collect();
@@ -168,7 +169,7 @@ fn leads_to(found: &[Option<Known>], from: usize, to: usize) -> bool {
     false
 }
 
-fn profile(tensor: &Tensor<'_>) -> Result<Profile> {
+fn entries(tensor: &Tensor<'_>) -> Result<Entries> {
     with_element_type!(tensor.element, E => {
         let wide = |bytes: &[u8]| -> Result<Vec<f64>> {
             let all = elements::<E>(bytes)?;
@@ -178,44 +179,65 @@ fn profile(tensor: &Tensor<'_>) -> Result<Profile> {
             TensorBase::Previous(base) => wide(base)?,
             TensorBase::None | TensorBase::Own(_) => Vec::new(),
         };
-        Ok(Profile::new(wide(tensor.target)?, base))
-    }, _size => Ok(Profile::new(Vec::new(), Vec::new())))
+        Ok(Entries { target: wide(tensor.target)?, base })
+    }, _size => Ok(Entries { target: Vec::new(), base: Vec::new() }))
 }
 
 /// A formula with what it leaves of the delta's energy, and the siblings' places in their class.
 type Found = (f64, Formula, Vec<usize>);
 
-fn fit(profiles: &[Profile], k: usize, formula: Formula, siblings: Vec<usize>) -> Option<Found> {
-    let t = siblings.get(1).map(|&t| &profiles[t]);
-    let fit = formula.fit(&profiles[k].sampled(&profiles[siblings[0]], t))?;
-    (fit.left < ENERGY_LEFT).then_some((fit.left, formula, siblings))
+/// Tensors of one type and length.
+struct Class<'a, 't> {
+    tensors: &'a [Tensor<'t>],
+    numbers: &'a [usize],
+    profiles: Vec<Profile>,
 }
 
-/// The best direction for one tensor of a class.
-fn direction_of(profiles: &[Profile], k: usize) -> Option<Found> {
-    let tensor = &profiles[k];
-    let others = || (0..profiles.len()).filter(|&other| other != k);
-    let agreement = |s: usize| tensor.step.agreement(&profiles[s].sign).abs();
-    let mut tried = Vec::new();
-    for s in best(others().map(|s| (s, agreement(s))), TRIED) {
-        tried.extend(fit(profiles, k, Formula::Direction, vec![s]));
-        let steps = tensor.scaled_steps(&profiles[s]);
-        let scales = others().filter(|&t| t != s && profiles[t].non_negative);
-        let likely = best(scales.map(|t| (t, -steps.agreement(&profiles[t].size))), TRIED);
-        tried.extend(likely.into_iter().filter_map(|t| fit(profiles, k, Formula::AdaptiveDirection, vec![s, t])));
+impl Class<'_, '_> {
+    fn entries(&self, k: usize) -> Option<Entries> {
+        entries(&self.tensors[self.numbers[k]]).ok()
     }
-    tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
-}
 
-/// The best first moment for one second moment of a class; `likely`: one to try before all others.
-fn second_moment_of(profiles: &[Profile], k: usize, likely: Option<usize>) -> Option<Found> {
-    let has_news = |s: &usize| *s != k && !profiles[*s].base.is_empty() && !profiles[*s].non_negative;
-    if let Some(found) = likely.filter(has_news).and_then(|s| fit(profiles, k, Formula::SecondMoment, vec![s])) {
-        return Some(found);
+    fn fit(&self, tensor: &Entries, formula: Formula, siblings: Vec<usize>) -> Option<Found> {
+        let s = self.entries(siblings[0])?;
+        let t = siblings.get(1).and_then(|&t| self.entries(t));
+        let fit = formula.fit(&tensor.sampled(&s, t.as_ref()))?;
+        (fit.left < ENERGY_LEFT).then_some((fit.left, formula, siblings))
     }
-    let news = (0..profiles.len()).filter(has_news).map(|s| (s, profiles[k].size.agreement(&profiles[s].news)));
-    let tried = best(news, TRIED).into_iter().filter_map(|s| fit(profiles, k, Formula::SecondMoment, vec![s]));
-    tried.min_by(|a, b| a.0.total_cmp(&b.0))
+
+    /// The best direction for one tensor.
+    fn direction_of(&self, k: usize) -> Option<Found> {
+        let others = || (0..self.profiles.len()).filter(|&other| other != k);
+        let agreement = |s: usize| self.profiles[k].step.agreement(&self.profiles[s].sign).abs();
+        let directions = best(others().map(|s| (s, agreement(s))), TRIED);
+        if directions.is_empty() {
+            return None;
+        }
+        let tensor = self.entries(k)?;
+        let mut tried = Vec::new();
+        for s in directions {
+            tried.extend(self.fit(&tensor, Formula::Direction, vec![s]));
+            let steps = tensor.scaled_steps(&self.entries(s)?);
+            let scales = others().filter(|&t| t != s && self.profiles[t].non_negative);
+            let likely = best(scales.map(|t| (t, -steps.agreement(&self.profiles[t].size))), TRIED);
+            let adaptive = |t| self.fit(&tensor, Formula::AdaptiveDirection, vec![s, t]);
+            tried.extend(likely.into_iter().filter_map(adaptive));
+        }
+        tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// The best first moment for one second moment; `likely`: one to try before all others.
+    fn second_moment_of(&self, k: usize, likely: Option<usize>) -> Option<Found> {
+        let profiles = &self.profiles;
+        let tensor = self.entries(k)?;
+        let fit = |s: usize| self.fit(&tensor, Formula::SecondMoment, vec![s]);
+        let has_news = |s: &usize| *s != k && profiles[*s].has_base && !profiles[*s].non_negative;
+        if let Some(found) = likely.filter(has_news).and_then(fit) {
+            return Some(found);
+        }
+        let news = (0..profiles.len()).filter(has_news).map(|s| (s, profiles[k].size.agreement(&profiles[s].news)));
+        best(news, TRIED).into_iter().filter_map(fit).min_by(|a, b| a.0.total_cmp(&b.0))
+    }
 }
 
 /// Plans a tensor without its prediction, and where the siblings are exact, with it: the family, if it pays. Where they are lossy
