@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .file import RESIDUAL_SUFFIX, Entry
 from .share import COMMIT, PART, PART_SUFFIX, sequence_of
 from .storage import Storage
 
-__all__ = ["Joined", "join", "may_be_newest", "own"]
+__all__ = ["Joined", "join", "may_be_newest", "orphans", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +71,13 @@ def own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
         if not entry.meta.full or entry.meta.policy is not None or name in parents
     }
     return found or snapshots
+
+
+def orphans(snapshots: Mapping[bytes, Entry]) -> dict[bytes, bytes]:
+    """Return the snapshots whose chain is not all there, each with the id that it ends for."""
+    found: dict[bytes, bytes] = {}
+    for entry in sorted(snapshots.values(), key=lambda e: e.meta.sequence):
+        parent = entry.meta.parent
+        if parent is not None and (parent in found or parent not in snapshots):
+            found[entry.id] = found.get(parent, parent)
+    return found

@@ -98,7 +98,7 @@ class Plan:
     dropped: list[int]
     """Steps that go."""
     hide: list[Entry]
-    """Snapshots of dropped steps that others need, to be marked first."""
+    """Snapshots that are no steps any more, in files that stay, to be marked first."""
     remove: list[Listed]
     """Files, in the order in which they are to be deleted."""
     idle: list[Listed]
@@ -114,7 +114,7 @@ def plan_files(store: Store, kept: Collection[bytes], spared: Collection[bytes] 
     """Plan what to hide and delete.
 
     kept: ids of the steps that stay. spared: ids of snapshots that are left as they are, steps or
-    not, with all that they need. Pinned ones are, and what might need a file that cannot be read.
+    not, with all that they need. Pinned ones are, and what lacks a file, or one that can be read.
     """
     steps = store.steps()
     stay = {n for n, found in steps.items() if any(entry.id in kept for entry in found)}
@@ -130,6 +130,9 @@ def plan_files(store: Store, kept: Collection[bytes], spared: Collection[bytes] 
         if entry.meta.step not in stay and entry.id in left and entry.id not in spared
     ]
     hide = [entry for entry in hide if entry.id not in store.pinned]
+    # Off the line, in the file of others: no step once the newest is gone, which says that now.
+    extra = left - needed - store.hidden - {entry.id for entry in hide}
+    hide += [entry for entry in store.entries.values() if entry.id in extra]
     snapshots, others = _removable(store, holders)
     return Plan(
         kept=sorted(stay),
@@ -141,13 +144,10 @@ def plan_files(store: Store, kept: Collection[bytes], spared: Collection[bytes] 
 
 
 def _in_doubt(store: Store) -> set[bytes]:
-    """Return snapshots that cannot be restored now, but could if a file were good again.
-
-    One whose parent is simply gone can never be restored.
-    """
+    """Return snapshots that cannot be restored until some file is good, or there, again."""
     entries = store.entries.values()
     if not store.catalog.unreadable and not any(map(store.is_damaged, entries)):
-        return set()
+        return set(store.orphans)
     return {entry.id for entry in entries if not store.can_restore(entry)}
 
 
@@ -192,11 +192,11 @@ def _removable(store: Store, holders: Collection[Listed]) -> tuple[list[Listed],
     """Return files of snapshots, newest first, and files of residuals and lost parts that may go.
 
     Newest first, so that whatever is left at a crash has its parent. The last of all is the
-    store's newest, which says what the line is.
+    store's newest if it is no step, and only says what the line is.
     """
     left = {entry.id for entry in store.catalog.entries() if entry.listed in holders}
     newest = store.newest()
-    exact = store.pinned | ({newest.id} if newest is not None else set())
+    exact = {*store.pinned, *store.orphans} | ({newest.id} if newest is not None else set())
     # Another writer may have begun with the next snapshot.
     last = store.last_sequence if store.storage.shared else LARGEST_SEQUENCE
     snapshots: list[tuple[int, Entry]] = []
@@ -208,7 +208,7 @@ def _removable(store: Store, holders: Collection[Listed]) -> tuple[list[Listed],
             if idle and found.meta.sequence <= last:
                 others.append(listed)
         elif found.kind != COMMIT and listed not in holders and not _is_foreign(found, left):
-            carries = newest is not None and newest.listed == listed
+            carries = newest is not None and newest.listed == listed and newest.id in store.hidden
             snapshots.append((-1 if carries else found.meta.sequence, found))
     snapshots.sort(key=lambda one: (-one[0], one[1].listed))
     return [listed for _, entry in snapshots for listed in entry.files], others
@@ -227,6 +227,7 @@ def _idle_marks(store: Store, holders: Collection[Listed], hide: Collection[Entr
     shown = {entry.id for entry in kept if not entry.hidden} | {entry.id for entry in hide}
     of_kind = {PIN: {entry.id for entry in kept}, HIDDEN: shown}
     for ids in of_kind.values():
+        ids.update(store.orphans.values())  # whose files may come back
         ids |= {one[: len(one) // 2] for one in ids}  # all that some marks tell
     marks = store.catalog.marks.items()
     return [listed for listed, mark in marks if of_kind[mark.kind].isdisjoint(mark.ids)]

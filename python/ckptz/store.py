@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 
 from .catalog import Catalog
-from .commits import may_be_newest, own
+from .commits import may_be_newest, orphans, own
 from .errors import FormatError, MissingSnapshotError, some, warn
 from .file import RESIDUAL, SUFFIX, Entry, FileReader, file_name
 from .marks import HIDDEN, PIN
@@ -39,6 +39,9 @@ class Store:
         self._links: set[str] = set()
         self.pinned: frozenset[bytes] = frozenset()
         self.hidden: frozenset[bytes] = frozenset()
+        # Not dropped, but some file of their chain is not there: by id, with the parent's.
+        self.orphans: dict[bytes, bytes] = {}
+        self._warned: frozenset[bytes] = frozenset()
         self._damaged: dict[tuple[Listed, bytes], str] = {}
         self._schemas: dict[bytes, Schema] = {}
         # Sequence number of what was last committed through this object, where that is known.
@@ -82,6 +85,22 @@ class Store:
             self._links = links
         for text in found:
             warn(f"skipped: {text}")
+        self._warn_of_orphans()
+
+    def _warn_of_orphans(self) -> None:
+        """Warn of what the line lacks, unless that may be in files that were warned of."""
+        catalog, known = self.catalog, self._warned
+        lost = [e for e in self.line() if e.id in self.orphans] if self.orphans else []
+        self._warned = frozenset(self.orphans[entry.id] for entry in lost)
+        if self._warned <= known or catalog.unreadable or catalog.joined.dangling:
+            return
+        first = lost[-1]
+        count = f"{len(lost)} snapshot{'s' if len(lost) > 1 else ''}"
+        warn(
+            f"{self.storage}: {count} cannot be restored, and are left alone: "
+            f"{first.name} needs snapshot {self.orphans[first.id].hex()}, which the store does "
+            "not hold; put its file back"
+        )
 
     def _index(self) -> None:
         """Find snapshots and residuals by id; of copies, the best one (format.md, section 10)."""
@@ -98,6 +117,8 @@ class Store:
         self.pinned = self._marked(snapshots, PIN)
         hidden = {entry.id for entry in snapshots.values() if entry.hidden}
         self.hidden = self._marked(snapshots, HIDDEN) | hidden
+        lost = orphans(snapshots)
+        self.orphans = {one: lost[one] for one in lost.keys() - self.hidden}
         self.entries, self.residuals = snapshots, residuals
 
     def _marked(self, ids: Iterable[bytes], kind: str) -> frozenset[bytes]:

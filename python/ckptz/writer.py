@@ -276,7 +276,7 @@ class SnapshotWriter:
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""
         dead = [part.name for part in self.store.catalog.joined.dead]
-        old = self.store.residual_names({kept, *self.store.pinned}) + dead
+        old = self.store.residual_names({kept, *self.store.pinned, *self.store.orphans}) + dead
         # The snapshot is there: what cannot be deleted now is deleted after a later one.
         with contextlib.suppress(NetworkError):
             for name in old:

@@ -294,6 +294,39 @@ def test_deleting_the_newest_does_not_bring_back_what_was_left_behind(tmp_path: 
     assert len(stores.snapshot_files(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("keep", [None, 3])
+def test_collecting_does_not_bring_back_what_was_left_behind(
+    tmp_path: Path, keep: int | None
+) -> None:
+    manager = saved(tmp_path, 1, 2, 3, max_to_keep=keep)
+    manager.merge()  # 3 is in a file with 2 from here on
+    manager.restore(2, rewind=True)
+    manager.save(4, small(40))
+    manager.delete(4)
+    for _ in range(2):
+        assert manager.all_steps() == CheckpointManager(tmp_path).all_steps() == [1, 2]
+        manager.gc()
+    assert manager.gc().files == []
+    assert manager.verify().problems == []
+    manager.save(5, small(5))
+    assert manager.all_steps() == [1, 2, 5]
+
+
+def test_a_merged_file_may_hold_what_has_lost_its_parent_to_a_rewind(tmp_path: Path) -> None:
+    manager, bases = train(tmp_path, 5, full_every=3)  # 3 is full, 4 a delta on it
+    manager.merge([0, 1, 2, 4])
+    manager.restore(2, rewind=True)
+    manager.save(5, TREES[5])
+    bases[5] = stores.base_of(manager)
+    assert [name[:10] for name in manager.gc().files] == ["0000000003"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(manager, bases, [0, 1, 2, 5])
+        manager.merge()
+        manager.gc()
+        check(manager, bases, [0, 1, 2, 5])
+
+
 def test_generations_go_together(tmp_path: Path) -> None:
     manager = saved(tmp_path, 1, 2)
     manager.save(2, small(20), overwrite=True)
@@ -386,14 +419,49 @@ def test_files_that_cannot_be_read_are_left_alone_and_what_may_need_them(tmp_pat
     assert (report.ok, report.snapshots, report.steps) == (True, 6, [0, 5])
 
 
-def test_what_needs_a_lost_file_goes(tmp_path: Path) -> None:
-    manager, _ = train(tmp_path, 5, full_every=50)
-    stores.snapshot_files(tmp_path)[1].unlink()
-    manager.reload()
-    assert manager.all_steps() == [0]
+def test_what_needs_a_lost_file_stays(tmp_path: Path) -> None:
+    manager, bases = train(tmp_path, 5, full_every=50)
+    path = stores.snapshot_files(tmp_path)[1]
+    good = path.read_bytes()
+    path.unlink()
+    with pytest.warns(ckptz.CkptzWarning, match="3 snapshots cannot be restored") as told:
+        manager.reload()
+    first = stores.snapshot_files(tmp_path)[1].name
+    text = str(told[0].message)
+    assert len(told) == 1
+    assert first in text
+    assert any(one.hex() in text for one in manager._store.orphans.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        manager.reload()
+        assert manager.all_steps() == [0]
+        assert manager.gc().files == []
+        path.write_bytes(good)
+        manager.reload()
+    check(manager, bases, list(range(5)))
+    assert stores.digest(manager.restore()) == stores.digest(TREES[4])
+
+
+def test_a_lost_base_does_not_take_the_rest_with_it(tmp_path: Path) -> None:
+    train(tmp_path, 12, max_to_keep=3)[0].close()
+    path = stores.snapshot_files(tmp_path)[0]
+    good = path.read_bytes()
+    path.unlink()
+    before = stores.files(tmp_path)
+    assert any(name.endswith(".residual.ckptz") for name in before)
+    with pytest.warns(ckptz.CkptzWarning, match="3 snapshots cannot be restored"):
+        manager = CheckpointManager(tmp_path, max_to_keep=3)
+    assert manager.latest_step() is None
+    for step in range(4):
+        manager.save(step, TREES[step])
     manager.gc()
-    assert len(stores.snapshot_files(tmp_path)) == 1
-    assert manager.verify().ok
+    assert manager.all_steps() == [1, 2, 3]
+    assert before.items() <= stores.files(tmp_path).items()
+    path.write_bytes(good)
+    manager.reload()
+    assert manager.verify().problems == []
+    manager.gc()
+    assert len(stores.snapshot_files(tmp_path)) == 4
 
 
 def test_a_save_succeeds_though_nothing_can_be_deleted(
