@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +61,7 @@ class Keeper:
         """
         warn_unless_finite(entry, before, flat)
         try:
+            self._move_pin(entry)
             if self.rules.drops:
                 self.collect(self.plan())
             newest = self._store.newest()
@@ -74,8 +75,27 @@ class Keeper:
         """Plan what the rules ask for."""
         store, tip = self._store, self._writer.tip
         steps = [generations[0] for generations in store.steps().values()]
-        kept = self.rules.kept(steps, store.pinned)
+        # A pin may still be at an older generation, which is no step of its own.
+        pinned = {entry.id for entry in store.pinned_steps().values()}
+        kept = self.rules.kept(steps, pinned)
         return plan_files(store, kept, [] if tip is None else [tip.id])
+
+    def _move_pin(self, entry: Entry) -> None:
+        """Have a new generation take over the pin of older ones of its step."""
+        store = self._store
+        older = {e.id for e in store.steps().get(entry.meta.step, ()) if e.id != entry.id}
+        if not older.isdisjoint(store.pinned):
+            write_mark(store.storage, entry, PIN)
+            self.unpin(older)
+
+    def unpin(self, ids: Collection[bytes]) -> None:
+        """Delete the pins of some snapshots."""
+        store = self._store
+        for listed, mark in store.catalog.marks.items():
+            if mark.kind == PIN and any(one.startswith(mark.ids) for one in ids):
+                store.storage.remove(listed.name)
+        store.storage.sync()
+        store.refresh(alone=True)
 
     def collect(self, plan: Plan) -> None:
         """Carry out a plan. A crash leaves some of it to be done, and nothing wrong."""
@@ -158,7 +178,8 @@ class KeepsSteps:
     def pin(self, step: int | None = None) -> None:
         """Keep a step (the newest), whatever the rules say, until `unpin`.
 
-        It keeps its residual if it has one, as the newest does: then it stays exact. Durable when
+        It keeps its residual if it has one, as the newest does: then it stays exact. Saved again
+        with `overwrite=True`, what is saved then is pinned, instead of what was. Durable when
         this returns. Raises `MissingSnapshotError`, `StoreLockedError` or `OSError`.
         """
         with self._changing():
@@ -171,18 +192,11 @@ class KeepsSteps:
     def unpin(self, step: int) -> None:
         """Let a pinned step go when the rules say so; its residual goes with the next save."""
         with self._changing():
-            store = self._store
-            ids = {entry.id for entry in store.at(step, self._writer.tip)}
-            for listed, mark in store.catalog.marks.items():
-                if mark.kind == PIN and any(one.startswith(mark.ids) for one in ids):
-                    store.storage.remove(listed.name)
-            store.storage.sync()
-            store.refresh(alone=True)
+            self._keeper.unpin({e.id for e in self._store.at(step, self._writer.tip)})
 
     def pinned_steps(self) -> list[int]:
         """Return the pinned steps that can be restored, in numeric order."""
-        steps = self._store.steps(self._writer.tip)
-        return [n for n, found in steps.items() if any(e.id in self._store.pinned for e in found)]
+        return list(self._store.pinned_steps(self._writer.tip))
 
     def delete(self, step: int) -> None:
         """Delete a step: it cannot be restored any more, and its files go unless others need them.

@@ -196,7 +196,8 @@ def _removable(store: Store, holders: Collection[Listed]) -> tuple[list[Listed],
     """
     left = {entry.id for entry in store.catalog.entries() if entry.listed in holders}
     newest = store.newest()
-    exact = {*store.pinned, *store.orphans} | ({newest.id} if newest is not None else set())
+    exact = {*store.pinned, *(e.id for e in store.pinned_steps().values()), *store.orphans}
+    exact |= {newest.id} if newest is not None else set()
     # Another writer may have begun with the next snapshot.
     last = store.last_sequence if store.storage.shared else LARGEST_SEQUENCE
     snapshots: list[tuple[int, Entry]] = []

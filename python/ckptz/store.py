@@ -256,6 +256,12 @@ class Store:
             found.setdefault(entry.meta.step, []).append(entry)
         return dict(sorted(found.items()))
 
+    def pinned_steps(self, tip: Entry | None = None) -> dict[int, Entry]:
+        """Return the steps with a pinned generation, each as its best one, in numeric order."""
+        pinned = self.pinned
+        steps = self.steps(tip).items() if pinned else ()
+        return {n: found[0] for n, found in steps if any(e.id in pinned for e in found)}
+
     def at(self, step: int, tip: Entry | None = None) -> list[Entry]:
         """Return the generations of a step, or raise `MissingSnapshotError`."""
         steps = self.steps(tip)

@@ -276,7 +276,9 @@ class SnapshotWriter:
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""
         dead = [part.name for part in self.store.catalog.joined.dead]
-        old = self.store.residual_names({kept, *self.store.pinned, *self.store.orphans}) + dead
+        pinned = {entry.id for entry in self.store.pinned_steps().values()}
+        exact = {kept, *self.store.pinned, *pinned, *self.store.orphans}
+        old = self.store.residual_names(exact) + dead
         # The snapshot is there: what cannot be deleted now is deleted after a later one.
         with contextlib.suppress(NetworkError):
             for name in old:

@@ -196,6 +196,35 @@ def test_a_pinned_step_stays_and_stays_exact(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.pin"))
 
 
+@pytest.mark.parametrize("full_every", [1, 50])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_pin_is_of_the_step_whatever_is_saved_as_it(
+    tmp_path: Path, full_every: int, crash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"max_to_keep": 2, "full_every": full_every}
+    manager = CheckpointManager(tmp_path, **options)
+    manager.save(1, TREES[1])
+    manager.pin(1)
+    with monkeypatch.context() as patch:
+        if crash:  # .. right after the commit
+            patch.setattr("ckptz.keeping.Keeper.after_save", lambda *_: None)
+        manager.save(1, TREES[2], overwrite=True)
+        manager.close()
+    manager = CheckpointManager(tmp_path, **options)
+    for step in range(3, 8):
+        manager.save(step, TREES[step])
+        manager.gc()
+        assert manager.all_steps() == sorted({1, max(3, step - 1), step})
+        assert stores.digest(stores.fresh(tmp_path, step=1)) == stores.digest(TREES[2])
+        assert manager.pinned_steps() == [1]
+    if not crash:
+        assert len(list(tmp_path.glob("*.pin"))) == 1
+    manager.unpin(1)
+    assert manager.gc().dropped == [1]
+    assert not list(tmp_path.glob("*.pin"))
+    assert manager.all_steps() == CheckpointManager(tmp_path).all_steps() == [6, 7]
+
+
 def test_a_pin_outlives_a_rewind(tmp_path: Path) -> None:
     manager, _ = train(tmp_path, 6, full_every=50)
     manager.pin(5)
