@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from . import codec
 from .background import SaveFuture
-from .errors import FormatError, MissingKeyError, OtherProcessError, warn
+from .errors import FormatError, MissingKeyError, MissingSnapshotError, OtherProcessError, warn
 from .flat import Keys, read_as
 from .keeping import Keeper, KeepsSteps
 from .loss import check_budget, check_metrics, warn_of_loss
@@ -29,6 +29,7 @@ from .writer import SnapshotWriter
 __all__ = ["CheckpointManager"]
 
 Progress = Callable[[int], None]
+_T = TypeVar("_T")
 
 
 class CheckpointManager(KeepsSteps):
@@ -201,7 +202,7 @@ class CheckpointManager(KeepsSteps):
             with self._reader.open(entry, look_again, residual) as chain:
                 return read(chain), chain.exact
 
-        entry, (state, exact) = self._reader.use(self._wanted(step), self._writer.tip, use)
+        entry, (state, exact) = self._use(step, use)
         if keys is not None and not state:
             raise MissingKeyError(f"{self.path}: no key path matches {keys!r}")
         warn_of_loss(entry, exact, self._loss_budget)
@@ -209,6 +210,17 @@ class CheckpointManager(KeepsSteps):
             self._saver.rewind(entry)
         self._writer.resumed(entry, exact, rewind)
         return state
+
+    def _use(self, step: int | None, use: Callable[[Entry, bool], _T]) -> tuple[Entry, _T]:
+        """Use a step (the newest) that is good; say so where it is about to be."""
+        wanted, last = self._wanted(step), self._saver.background.last
+        try:
+            return self._reader.use(wanted, self._writer.tip, use)
+        except MissingSnapshotError as error:
+            if last is None or last.done or wanted not in (None, last.step):
+                raise
+            text = f"{error}; step {last.step} is being saved, wait() for it first"
+            raise MissingSnapshotError(text) from error
 
     def open(
         self, step: int | None = None, *, as_numpy: bool = False, residual: bool = True
@@ -221,12 +233,12 @@ class CheckpointManager(KeepsSteps):
         def use(entry: Entry, look_again: bool) -> Snapshot:
             return Snapshot(self._reader.open(entry, look_again, residual), as_numpy)
 
-        return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
+        return self._use(step, use)[1]
 
     def stats(self, step: int | None = None) -> SnapshotStats:
         """Return what a step (the newest) takes, and what its record headers say."""
         use = lambda entry, _: snapshot_stats(self._store, entry)  # noqa: E731
-        return self._reader.use(self._wanted(step), self._writer.tip, use)[1]
+        return self._use(step, use)[1]
 
     def verify(self, *, progress: Progress | None = None) -> VerifyReport:
         """Check every byte and every decoded chunk of every snapshot against its checksum.

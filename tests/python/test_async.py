@@ -125,6 +125,23 @@ def test_a_future_tells_how_a_save_stands(tmp_path: Path) -> None:
     manager.wait()
 
 
+def test_what_is_being_saved_is_not_just_missing(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path)
+    with gate() as held:
+        manager.save(7, small(7), blocking=False)
+        held.reached()
+        for use in (manager.restore, manager.open, manager.stats):
+            for step in (7, None):
+                with pytest.raises(ckptz.MissingSnapshotError, match="step 7 is being saved, wait"):
+                    use(step)
+        with pytest.raises(ckptz.MissingSnapshotError) as told:
+            manager.restore(6)
+        assert "being saved" not in str(told.value)
+        held.open()
+        manager.wait()
+    assert manager.restore(7)["n"] == 7
+
+
 def test_saves_come_one_after_another_in_order(tmp_path: Path) -> None:
     trees = list(stores.training(20))
     with CheckpointManager(tmp_path, full_every=6) as manager:

@@ -36,6 +36,13 @@ def test_what_no_step_needs(tmp_path: Path) -> None:
     assert run("verify", store).code == 0
 
 
+def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not ours")
+    for more in ([], ["--dry-run"], ["--max-to-keep", "2"]):
+        assert "no snapshots in this folder" in fails(3, "gc", tmp_path, *more)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_steps_that_are_not_to_be_kept(tmp_path: Path) -> None:
     store = pack(tmp_path, list(range(1, 9)))
     words = ["gc", store, "--max-to-keep", "2", "--keep-period", "3"]

@@ -103,8 +103,11 @@ def test_info_tensors(tmp_path: Path) -> None:
     assert any(line.split()[:3] == ["w", "float32", "100x40"] for line in text.splitlines())
 
 
-def test_step_needs_tensors(tmp_path: Path) -> None:
-    assert "--tensors" in fails(2, "info", pack(tmp_path, [1]), "--step", 1)
+def test_a_step_is_told_tensor_by_tensor(tmp_path: Path) -> None:
+    store = pack(tmp_path, [1, 2])
+    told = run("info", store, "--step", 1)
+    assert "\nstep 1:\n" in told.out
+    assert told == run("info", store, "--step", 1, "--tensors")
 
 
 def test_info_of_a_file(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 
 from .. import CheckpointManager, Collected
+from ..catalog import Catalog
+from ..errors import MissingSnapshotError
 from .arguments import Commands, add_command, add_common, open_place, place, whole_number
 from .console import Console
 from .errors import UsageError
@@ -60,7 +62,8 @@ def run(options: argparse.Namespace, console: Console) -> Outcome:
     if isinstance(store, Path) and not store.is_dir():
         code = errno.ENOTDIR if store.exists() else errno.ENOENT
         raise OSError(code, os.strerror(code), str(store))
-    open_place(store)
+    if not Catalog.listed(open_place(store)):
+        raise MissingSnapshotError(f"{store}: no snapshots in this folder")
     try:
         manager = CheckpointManager(
             store,

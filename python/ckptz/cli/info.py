@@ -21,7 +21,7 @@ __all__ = ["add_to", "run"]
 _EPILOG = """\
 examples:
   ckptz info run.store
-  ckptz info run.store --tensors --step 1500
+  ckptz info run.store --step 1500
   ckptz info run.store --plot run.png      needs matplotlib: pip install 'ckptz[plots]'
 """
 
@@ -37,10 +37,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         _EPILOG,
     )
     add_source(parser)
-    parser.add_argument("--tensors", action="store_true", help="list the tensors of a step")
-    parser.add_argument(
-        "--step", type=whole_number, metavar="N", help="the step for --tensors (default: newest)"
-    )
+    parser.add_argument("--tensors", action="store_true", help="list the newest step's tensors")
+    parser.add_argument("--step", type=whole_number, metavar="N", help="list the tensors of step N")
     parser.add_argument(
         "--plot", type=file_path, metavar="FILE", help="draw ratio and error: .png, .svg or .pdf"
     )
@@ -49,13 +47,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Outcome:
     """Describe. Raises what the library raises, or `UsageError`."""
-    if options.step is not None and not options.tensors:
-        raise UsageError("--step is for --tensors")
     source = Source(options.source, console, options.threads)
     rows = all_rows(source)
     document = _document(source, rows)
     lines = _lines(source, rows, document)
-    if options.tensors:
+    if options.tensors or options.step is not None:
         stats = snapshot_stats(source.store, source.at(options.step)[0])
         document["tensors"] = _tensors_json(stats)
         lines += ["", f"step {stats.step}:", *_tensors_table(stats)]
