@@ -97,7 +97,7 @@ class Store:
         first = lost[-1]
         count = f"{len(lost)} snapshot{'s' if len(lost) > 1 else ''}"
         warn(
-            f"{self.storage}: {count} cannot be restored, and are left alone: "
+            f"{self.storage}: {count} cannot be restored and will not be deleted: "
             f"{first.name} needs snapshot {self.orphans[first.id].hex()}, which the store does "
             "not hold; put its file back"
         )

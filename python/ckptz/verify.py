@@ -170,7 +170,6 @@ class _Check:
                 name = next((self.broken[e.id] for e in chain if e.id in self.broken), entry.name)
                 text = f"{place}: needs {name}, which is damaged"
             except MissingSnapshotError as error:
-                self.store.mark_damaged(entry, error)
                 text = str(error)
             found.append(Problem(entry.name, text, entry.meta.step))
         return found

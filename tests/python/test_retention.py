@@ -465,6 +465,7 @@ def test_what_needs_a_lost_file_stays(tmp_path: Path) -> None:
         manager.reload()
         assert manager.all_steps() == [0]
         assert manager.gc().files == []
+        assert len(manager.verify().problems) == 3
         path.write_bytes(good)
         manager.reload()
     check(manager, bases, list(range(5)))

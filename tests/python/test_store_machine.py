@@ -77,6 +77,11 @@ class StoreMachine(RuleBasedStateMachine):
             one = self.snaps[one].parent
         return True
 
+    def orphan(self, one: bytes) -> bool:
+        """Whether a snapshot is there, and one of its ancestors is not."""
+        there = any(i == one and how != INCOMPLETE for i, how in self.files.values())
+        return there and not self.complete(one)
+
     def good(self, one: bytes | None) -> bool:
         while one is not None:
             if (one, GOOD) not in self.files.values():
@@ -129,13 +134,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.look_for_residuals(entry.id)
 
     def look_for_residuals(self, newest: bytes) -> None:
-        """A save leaves no residuals that can be read but its own."""
+        """A save leaves no residuals that can be read but its own, and of what lacks a file."""
         there = {path.name for path in self.path.glob("*.residual.ckptz")}
         self.residuals = {n: v for n, v in self.residuals.items() if n in there}
-        assert all(how == INCOMPLETE for _, how in self.residuals.values())
+        assert all(how == INCOMPLETE or self.orphan(one) for one, how in self.residuals.values())
+        known = len(self.residuals)
         for name in there - set(self.residuals):
             self.residuals[name] = newest, GOOD
-        assert len(there) <= 1 + len([1 for _, how in self.residuals.values() if how != GOOD])
+        assert len(there) <= 1 + known
 
     @rule(number=st.integers(0, 20))
     def rewind(self, number: int) -> None:
