@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import secrets
 import sys
 import time
 import warnings
@@ -30,9 +29,16 @@ STEPS = 12
 
 
 class _NamedAlike:
-    """The module `os` with a number of the process that is always the same."""
+    """The module `os` with the same process number and random bytes in every run."""
 
-    getpid = staticmethod(lambda: 0)
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def getpid(self) -> int:
+        return 0
+
+    def urandom(self, count: int) -> bytes:
+        return next(self._numbers).to_bytes(count, "big")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -40,8 +46,7 @@ class _NamedAlike:
 
 def repeat_exactly() -> None:
     """Have names of files be the same in every run: ckpt-chaos looks whether they are."""
-    numbers, ticks = itertools.count(), itertools.count(1_700_000_000_000_000_000, 1_000_000)
-    secrets.token_hex = lambda count=None: f"{next(numbers):0{2 * (count or 8)}x}"
+    ticks = itertools.count(1_700_000_000_000_000_000, 1_000_000)
     time.time_ns = ticks.__next__
     # There alone: whoever sends signals to this process must not be told another number.
     files.os = _NamedAlike()
