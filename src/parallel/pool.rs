@@ -1,18 +1,20 @@
 //! Thread pools, one for each process and number of threads: a forked child has none of its parent's threads.
+//!
+//! The caller works too. What it starts with is in its cache, it need not wait until another thread has woken up, and one thread
+//! less can be put on a core that is taken.
 
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::Workers;
-use rayon::prelude::*;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// So many results are held before they are folded, for each thread.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 
-/// The threads that work on a snapshot. One thread is the caller's own.
+/// The threads that work on a snapshot. The first is the caller's own.
 #[derive(Clone)]
 pub struct Pool {
-    threads: Option<Arc<rayon::ThreadPool>>,
+    others: Option<Arc<rayon::ThreadPool>>,
 }
 
 type Known = Mutex<Vec<((u32, usize), Arc<rayon::ThreadPool>)>>;
@@ -22,53 +24,75 @@ fn known() -> &'static Known {
     KNOWN.get_or_init(Known::default)
 }
 
+/// What a thread that panicked meanwhile was pushing or taking is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Pool {
     /// The pool of this many threads (at least one) in this process. The lock is held for moments, in Python by threads
     /// that hold the interpreter: no child that Python forks finds it held.
     pub fn new(threads: usize) -> Result<Self> {
         if threads <= 1 {
-            return Ok(Pool { threads: None });
+            return Ok(Pool { others: None });
         }
         let key = (std::process::id(), threads);
-        // A thread that has panicked meanwhile has not left the list half changed.
-        let lock = || known().lock().unwrap_or_else(PoisonError::into_inner);
-        let find = || lock().iter().find(|(k, _)| *k == key).map(|(_, pool)| pool.clone());
+        let find = || lock(known()).iter().find(|(k, _)| *k == key).map(|(_, pool)| pool.clone());
         if let Some(pool) = find() {
-            return Ok(Pool { threads: Some(pool) });
+            return Ok(Pool { others: Some(pool) });
         }
-        let built = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("ckptz-{i}")).build();
-        let pool = Arc::new(built.map_err(|_| Error::Threads)?);
+        let named = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("ckptz-{i}"));
+        let pool = Arc::new(named.num_threads(threads - 1).build().map_err(|_| Error::Threads)?);
         // Another process's pools are of no use here, and dropping them would wait for threads that do not exist.
-        lock().push((key, pool.clone()));
-        Ok(Pool { threads: Some(pool) })
+        lock(known()).push((key, pool.clone()));
+        Ok(Pool { others: Some(pool) })
     }
 
     pub fn threads(&self) -> usize {
-        self.threads.as_ref().map_or(1, |pool| pool.current_num_threads())
+        self.others.as_ref().map_or(1, |pool| pool.current_num_threads() + 1)
     }
 
     /// The results of `work` for every item, in their order, perhaps computed at once; in the standard float environment.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-        match &self.threads {
-            Some(pool) if items.len() > 1 => {
-                pool.install(|| items.into_par_iter().map(|item| fenv::standard(|| work(item))).collect())
-            }
-            _ => fenv::standard(|| items.into_iter().map(work).collect()),
-        }
+        let count = items.len();
+        let Some(others) = self.others.as_ref().filter(|_| count > 1) else {
+            return fenv::standard(|| items.into_iter().map(work).collect());
+        };
+        let waiting = Mutex::new(items.into_iter().enumerate());
+        let done = Mutex::new(Vec::with_capacity(count));
+        let help = || {
+            let mut own = Vec::new();
+            fenv::standard(|| {
+                while let Some((number, item)) = next(&waiting) {
+                    own.push((number, work(item)));
+                }
+            });
+            lock(&done).append(&mut own);
+        };
+        others.in_place_scope(|scope| {
+            (1..self.threads().min(count)).for_each(|_| scope.spawn(|_| help()));
+            help();
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, result)| result).collect()
     }
+}
+
+/// The next of what waits, without holding the lock while it is worked on.
+fn next<I: Iterator>(waiting: &Mutex<I>) -> Option<I::Item> {
+    lock(waiting).next()
 }
 
 impl Workers for Pool {
     fn in_order<R: Send>(&self, count: usize, work: impl Fn(usize) -> R + Sync, mut fold: impl FnMut(R)) {
-        let Some(pool) = self.threads.as_ref().filter(|_| count > 1) else {
+        if self.others.is_none() {
             return fenv::standard(|| (0..count).for_each(|i| fold(work(i))));
-        };
-        let batch = AHEAD * pool.current_num_threads();
+        }
+        let batch = AHEAD * self.threads();
         for start in (0..count).step_by(batch) {
-            let numbers = start..(start + batch).min(count);
-            let results: Vec<R> =
-                pool.install(|| numbers.into_par_iter().map(|i| fenv::standard(|| work(i))).collect());
-            results.into_iter().for_each(&mut fold);
+            let numbers = (start..(start + batch).min(count)).collect();
+            self.map(numbers, &work).into_iter().for_each(&mut fold);
         }
     }
 }
