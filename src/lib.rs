@@ -20,6 +20,7 @@ mod exact;
 pub mod predict;
 pub mod promote;
 pub mod quantize;
+pub mod statistics;
 mod tops;
 
 pub mod coding;

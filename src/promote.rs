@@ -1,8 +1,7 @@
 //! Promotion: which buckets keep a symbol of their own.
 
-use crate::delta::{Bucket, Domain};
-use crate::float::Element;
-use crate::quantize::Statistics;
+use crate::delta::Bucket;
+use crate::statistics::Counted;
 
 /// The rule that chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +29,14 @@ pub enum Representative {
 
 impl Promotion {
     /// The promoted buckets, in the order of their symbols: largest exponent first, positive before negative.
-    pub fn choose<E: Element, D: Domain<E>>(self, statistics: &Statistics<E, D>) -> Vec<Bucket> {
-        let mut buckets: Vec<Bucket> = statistics.buckets.iter().map(|(bucket, _)| *bucket).collect();
+    pub fn choose(self, counted: &impl Counted) -> Vec<Bucket> {
+        let mut buckets: Vec<Bucket> = counted.counts().map(|(bucket, _)| bucket).collect();
         buckets.sort_by_key(|b| (u16::MAX - b.exponent, b.negative));
         match self {
             Promotion::Buckets { bits } => buckets.truncate((1 << bits) - 1),
             Promotion::Levels(levels) => {
-                let rare = statistics.entries >> RARE_LOG2;
-                let mut exponents = counts_by_exponent(statistics);
+                let rare = counted.entries() >> RARE_LOG2;
+                let mut exponents = counts_by_exponent(counted);
                 // Where all are rare they are what has changed.
                 let first = exponents.iter().position(|(_, count)| *count > rare).unwrap_or(0);
                 exponents.drain(..first);
@@ -53,12 +52,12 @@ impl Promotion {
 const RARE_LOG2: u32 = 16;
 
 /// Largest exponent first.
-fn counts_by_exponent<E: Element, D: Domain<E>>(statistics: &Statistics<E, D>) -> Vec<(u16, u64)> {
+fn counts_by_exponent(counted: &impl Counted) -> Vec<(u16, u64)> {
     let mut counts: Vec<(u16, u64)> = Vec::new();
-    for (bucket, of_bucket) in statistics.buckets.iter().rev() {
+    for (bucket, of_bucket) in counted.counts().rev() {
         match counts.last_mut() {
-            Some((exponent, count)) if *exponent == bucket.exponent => *count += of_bucket.count,
-            _ => counts.push((bucket.exponent, of_bucket.count)),
+            Some((exponent, count)) if *exponent == bucket.exponent => *count += of_bucket,
+            _ => counts.push((bucket.exponent, of_bucket)),
         }
     }
     counts
@@ -79,17 +78,17 @@ pub struct Estimate {
 impl Estimate {
     /// `top`: the exponent that errors are measured against, the same for estimates that are compared. An entry spread evenly
     /// over its octave [1, 2) has mean square 7/3 and variance 1/12.
-    pub fn of<E: Element, D: Domain<E>>(statistics: &Statistics<E, D>, kept: &[Bucket], top: u16) -> Self {
-        let entries = statistics.entries as f64;
+    pub fn of(counted: &impl Counted, kept: &[Bucket], top: u16) -> Self {
+        let entries = counted.entries() as f64;
         let mut estimate = Estimate { bits: 0.0, squared_error: 0.0 };
         let mut zeros = entries;
-        for (bucket, of_bucket) in &statistics.buckets {
-            let count = of_bucket.count as f64;
+        for (bucket, of_bucket) in counted.counts() {
+            let count = of_bucket as f64;
             let unit = quarter_to_the(top.saturating_sub(bucket.exponent));
             if kept.first().is_none_or(|first| bucket.exponent > first.exponent) {
                 estimate.bits += count * EXCEPTION_BITS;
                 zeros -= count;
-            } else if kept.contains(bucket) {
+            } else if kept.contains(&bucket) {
                 zeros -= count;
                 estimate.bits += count * log2(entries / count);
                 estimate.squared_error += count * unit / 12.0;
@@ -130,7 +129,7 @@ pub fn log2(x: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::delta::Value;
-    use crate::quantize::Against;
+    use crate::statistics::{Against, Statistics};
     use proptest::prelude::*;
 
     proptest! {

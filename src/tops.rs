@@ -138,7 +138,7 @@ wide! {
 mod tests {
     use super::*;
     use crate::delta::Value;
-    use crate::quantize::{Against, Statistics};
+    use crate::statistics::{Against, Statistics};
     use proptest::prelude::*;
 
     fn value() -> impl Strategy<Value = f32> {

@@ -3,8 +3,8 @@
 
 use super::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
 use crate::float::Element;
-use crate::quantize::Against;
 use crate::simd::wide;
+use crate::statistics::Against;
 use std::marker::PhantomData;
 
 /// An entry in 32-bit integers. An entry without a class has class 0 and no field, whatever `field` and `width` say.

@@ -239,7 +239,7 @@ pub mod tests {
     use super::*;
     use crate::delta::Value;
     use crate::header::{Base, Kind};
-    use crate::quantize::{Against, Statistics};
+    use crate::statistics::{Against, Statistics};
     use crate::{Encoder, Spec};
     use half::{bf16, f16};
     use proptest::prelude::*;

@@ -13,8 +13,8 @@ use crate::exact::{Difference, ExponentClass, Window};
 use crate::float::Element;
 use crate::header::{Base, Kind, RecordHeader, chunk_count};
 use crate::predict::Prediction;
-use crate::quantize::Against;
 use crate::spec::Spec;
+use crate::statistics::Against;
 
 /// An exact record's plan.
 pub struct ExactPlan {

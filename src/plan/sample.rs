@@ -2,7 +2,9 @@
 
 use super::chunk_of;
 use crate::float::Element;
-use crate::quantize::Against;
+use crate::simd::wide;
+use crate::statistics::Against;
+use std::hint::black_box;
 
 /// Tensors with more elements are planned from samples.
 pub const SAMPLED_FROM: usize = 1 << 18;
@@ -25,8 +27,7 @@ pub struct Sample<E> {
 impl<E: Element> Sample<E> {
     /// Entries that differ from the base.
     pub fn changed(&self) -> usize {
-        let base = self.base.iter().flatten();
-        self.target.iter().zip(base).filter(|(target, base)| target.bits() != base.bits()).count()
+        self.base.as_deref().map_or(0, |base| count_changed(&self.target, base))
     }
 
     /// A sample of entries that were gathered before.
@@ -78,14 +79,14 @@ impl<'a, E: Element> Source<'a, E> {
         let entries = pieces * length;
         let mut target = Vec::with_capacity(entries);
         let mut base = self.base.map(|_| Vec::with_capacity(entries));
-        let elements = self.chunks.len() << self.chunk_log2;
-        for piece in 0..pieces {
-            // A place among the sampled chunks, laid side by side.
-            let part = elements / pieces;
-            let place = piece * part + scaled(hash(piece as u64), part);
-            let start =
-                (self.chunks[place >> self.chunk_log2] << self.chunk_log2) + (place & ((1 << self.chunk_log2) - 1));
-            let start = start.min(self.target.len().saturating_sub(length));
+        let starts: Vec<usize> = (0..pieces).map(|piece| self.start(piece, pieces, length)).collect();
+        // Copying short runs waits for the memory of one after the other; reading an entry of each does not.
+        black_box(
+            starts.iter().fold(0, |bits, &start| {
+                bits ^ self.target[start].bits() ^ self.base.map_or(0, |base| base[start].bits())
+            }),
+        );
+        for start in starts {
             let piece = start..start + length;
             target.extend_from_slice(&self.target[piece.clone()]);
             if let (Some(sampled), Some(base)) = (&mut base, self.base) {
@@ -93,6 +94,21 @@ impl<'a, E: Element> Source<'a, E> {
             }
         }
         Sample::new(target, base)
+    }
+
+    fn start(&self, piece: usize, pieces: usize, length: usize) -> usize {
+        // A place among the sampled chunks, laid side by side.
+        let part = (self.chunks.len() << self.chunk_log2) / pieces;
+        let place = piece * part + scaled(hash(piece as u64), part);
+        let chunk = self.chunks[place >> self.chunk_log2] << self.chunk_log2;
+        let start = chunk + (place & ((1 << self.chunk_log2) - 1));
+        start.min(self.target.len().saturating_sub(length))
+    }
+}
+
+wide! {
+    fn count_changed[E: Element](target: &[E], base: &[E]) -> usize {
+        target.iter().zip(base).map(|(target, base)| usize::from(target.bits() != base.bits())).sum()
     }
 }
 

@@ -8,8 +8,9 @@ use crate::delta::{Bucket, Domain, Value};
 use crate::float::{Element, ElementType};
 use crate::plan::Workers;
 use crate::promote::{Promotion, Representative};
-use crate::quantize::{BucketStatistics, Encoding, Statistics};
+use crate::quantize::Encoding;
 use crate::spec::BaseChoice;
+use crate::statistics::{BucketStatistics, Statistics};
 use crate::tops;
 use std::any::TypeId;
 

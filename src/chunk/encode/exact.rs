@@ -12,9 +12,9 @@ use crate::exact::{Cut, ESCAPE, LaneCut, Window};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
-use crate::quantize::Against;
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
+use crate::statistics::Against;
 
 /// Everything that the chunks of an exact record of floats share.
 pub struct ExactRecord<'a, C> {

@@ -10,9 +10,10 @@ use crate::float::Element;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::FastTable;
 use crate::kernels::GROUP;
-use crate::quantize::{Against, Coded, Encoding};
+use crate::quantize::{Coded, Encoding};
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
+use crate::statistics::Against;
 use crate::wire::put_varint;
 
 /// Everything that the chunks of a lossy record share.

@@ -6,7 +6,8 @@ use crate::chunk::with_scratch;
 use crate::coding::Coding;
 use crate::delta::Value;
 use crate::promote::Promotion;
-use crate::quantize::{Against, Encoding, Quantizer, Statistics};
+use crate::quantize::{Encoding, Quantizer};
+use crate::statistics::{Against, Statistics};
 
 /// The product's rule with the buckets of some entries.
 pub struct QuantizeStage {

@@ -7,7 +7,8 @@ use crate::chunk::Scratch;
 use crate::coding::{Coding, Fields};
 use crate::delta::{Domain, Ordered, Value};
 use crate::promote::Promotion;
-use crate::quantize::{Against, Encoding, Quantizer, Statistics};
+use crate::quantize::{Encoding, Quantizer};
+use crate::statistics::{Against, Statistics};
 use proptest::prelude::*;
 
 /// Base and step, of sizes as they occur, and now and then anything.

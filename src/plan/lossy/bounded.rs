@@ -8,8 +8,9 @@ use crate::delta::{Bucket, Domain, Ordered, Value};
 use crate::float::Element;
 use crate::plan::{Workers, chunk_of};
 use crate::promote::{Promotion, log2};
-use crate::quantize::{Against, Encoding, Statistics};
+use crate::quantize::Encoding;
 use crate::spec::{BaseChoice, DomainChoice};
+use crate::statistics::{Against, Statistics};
 use std::collections::BTreeMap;
 
 const MOST_LEVELS: usize = 7;

@@ -10,8 +10,9 @@ use crate::header::chunk_count;
 use crate::plan::sample::Sample;
 use crate::plan::{Workers, chunk_of, same_bits};
 use crate::promote::{Estimate, Promotion, Representative};
-use crate::quantize::{Against, Coded, Encoding, Quantizer, Statistics};
+use crate::quantize::{Coded, Encoding, Quantizer};
 use crate::spec::{BaseChoice, DomainChoice, Lossy};
+use crate::statistics::{Against, Counted, Counts, Statistics};
 
 /// What is being planned, or a sample of it.
 #[derive(Clone, Copy)]
@@ -39,11 +40,7 @@ pub struct Of {
 }
 
 /// Whether coding against zero is no worse than against the previous base.
-pub fn prefers_zero<E: Element, D: Domain<E>>(
-    promotion: Promotion,
-    previous: &Statistics<E, D>,
-    zero: &Statistics<E, D>,
-) -> bool {
+pub fn prefers_zero(promotion: Promotion, previous: &impl Counted, zero: &impl Counted) -> bool {
     let (kept, kept_of_zero) = (promotion.choose(previous), promotion.choose(zero));
     let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
     Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top))
@@ -187,31 +184,39 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
 
     pub(super) fn statistics<D: Domain<E>>(&self, against: Against<'_, E>) -> Statistics<E, D> {
         let mut all = Statistics::default();
-        let of_chunk = |number| {
-            let target = chunk_of(self.target, self.chunk_log2, number);
-            if self.unchanged(against, number) {
-                return Statistics { entries: target.len() as u64, ..Statistics::default() };
-            }
-            Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
-        };
+        let of_chunk = |number| self.statistics_of_chunk(against, number);
         self.workers.in_order(self.chunks(), of_chunk, |next| all.append(next));
         all
     }
 
+    fn statistics_of_chunk<D: Domain<E>>(&self, against: Against<'_, E>, number: usize) -> Statistics<E, D> {
+        let target = chunk_of(self.target, self.chunk_log2, number);
+        if self.unchanged(against, number) {
+            return Statistics { entries: target.len() as u64, ..Statistics::default() };
+        }
+        Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
+    }
+
     /// Statistics and promoted buckets against the previous base, or against zero where that is better.
     fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Statistics<E, D>, Vec<Bucket>, bool) {
-        let previous = self.statistics::<D>(self.against(false));
+        let may_be_zero = self.lossy.base != BaseChoice::Previous;
+        let (mut previous, mut zero) = (Statistics::default(), Counts::default());
+        let of_chunk = |number| {
+            let against_zero =
+                || Counts::of_chunk(D::new(), chunk_of(self.target, self.chunk_log2, number), Against::Zero);
+            (self.statistics_of_chunk::<D>(self.against(false), number), may_be_zero.then(against_zero))
+        };
+        self.workers.in_order(self.chunks(), of_chunk, |(statistics, counts)| {
+            previous.append(statistics);
+            counts.into_iter().for_each(|counts| zero.append(counts));
+        });
+        if may_be_zero && prefers_zero(promotion, &previous, &zero) {
+            let zero = self.statistics::<D>(Against::Zero);
+            let kept = promotion.choose(&zero);
+            return (zero, kept, true);
+        }
         let kept = promotion.choose(&previous);
-        if self.lossy.base == BaseChoice::Previous {
-            return (previous, kept, false);
-        }
-        let zero = self.statistics::<D>(Against::Zero);
-        if prefers_zero(promotion, &previous, &zero) {
-            let kept_of_zero = promotion.choose(&zero);
-            (zero, kept_of_zero, true)
-        } else {
-            (previous, kept, false)
-        }
+        (previous, kept, false)
     }
 
     /// The refinement bits that are asked for.
