@@ -55,12 +55,8 @@ fn package_merge(weights: &[u64], limit: u8) -> Vec<u32> {
     // levels[d]: at depth limit - d, rising: single leaves (true) and packages of two of the level below (false).
     let mut levels: Vec<Vec<(u64, bool)>> = Vec::with_capacity(usize::from(limit));
     for depth in 0..usize::from(limit) {
-        let mut items: Vec<(u64, bool)> = weights.iter().map(|&w| (w, true)).collect();
-        if depth > 0 {
-            let below = &levels[depth - 1];
-            items.extend(below.chunks_exact(2).map(|pair| (pair[0].0.saturating_add(pair[1].0), false)));
-            items.sort_by_key(|&(weight, is_leaf)| (weight, !is_leaf));
-        }
+        let below = depth.checked_sub(1).map_or(&[][..], |below| &levels[below]);
+        let items = merged(weights, below);
         levels.push(items);
     }
     let mut depths = vec![0u32; leaves];
@@ -73,6 +69,21 @@ fn package_merge(weights: &[u64], limit: u8) -> Vec<u32> {
         taken = 2 * (taken - single);
     }
     depths
+}
+
+/// Leaves and packages of two of the level below, both rising, as one list that rises: of equal ones the leaves first.
+fn merged(weights: &[u64], below: &[(u64, bool)]) -> Vec<(u64, bool)> {
+    let mut items = Vec::with_capacity(weights.len() + below.len() / 2);
+    let mut leaves = weights.iter().copied().peekable();
+    for pair in below.chunks_exact(2) {
+        let weight = pair[0].0.saturating_add(pair[1].0);
+        while let Some(leaf) = leaves.next_if(|leaf| *leaf <= weight) {
+            items.push((leaf, true));
+        }
+        items.push((weight, false));
+    }
+    items.extend(leaves.map(|leaf| (leaf, true)));
+    items
 }
 
 #[cfg(test)]
