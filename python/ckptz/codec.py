@@ -37,6 +37,7 @@ __version__: str = _core.__version__
 compress = _core.compress
 content_sum = _core.content_sum
 copy_changed = _core.copy_changed
+crcs = _core.crcs
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest

@@ -26,8 +26,6 @@ Predicted = tuple[int, list[int]]
 _OUT_BYTES = 8 << 20
 # Copies of arrays that are not contiguous, at once (or one array).
 _COPY_BYTES = 16 << 20
-# What a thread sums at once.
-_SUM_BYTES = 4 << 20
 
 _buffers = threading.local()
 
@@ -89,19 +87,7 @@ def encode_tensors(
 
 def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
     """Return checksums of pieces of the arrays, which tell whether any has been changed."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    found: list[int] = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _, targets in _segments(arrays):
-            found += pool.map(
-                codec.crc_of, [piece for target in targets for piece in _pieces(target)]
-            )
-    return found
-
-
-def _pieces(target: Bytes) -> Iterator[Bytes]:
-    return (target[at : at + _SUM_BYTES] for at in range(0, target.size, _SUM_BYTES))
+    return [crc for _, targets in _segments(arrays) for crc in codec.crcs(targets, threads)]
 
 
 def _drain(

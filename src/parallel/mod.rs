@@ -13,7 +13,7 @@ mod single;
 mod small;
 mod tensor;
 
-pub use copy::copy_changed;
+pub use copy::{copy_changed, crcs};
 pub use encode::{SnapshotEncoder, Summary};
 pub use families::Families;
 pub use links::find_links;

@@ -32,9 +32,8 @@ impl Formula {
     pub fn fit(self, entries: &Sampled) -> Option<Fit> {
         match self {
             Formula::Direction => {
-                let x = |i: usize| [entries.base[i], entries.s[i]];
-                let ([kept, b], left) = solve(&entries.deltas(), x)?;
-                Some(Fit { coefficients: vec![1.0 + kept, b], left })
+                let (found, left) = Aims::deltas(entries).fit([&entries.base, &entries.s])?;
+                Some(Fit { coefficients: vec![1.0 + found[0], found[1]], left })
             }
             Formula::AdaptiveDirection => fit_adaptive(entries),
             Formula::SecondMoment => fit_second_moment(entries),
@@ -47,56 +46,46 @@ impl Sampled {
     pub fn is_non_negative(&self) -> bool {
         !self.target.iter().chain(&self.base).any(|value| value.is_sign_negative())
     }
-
-    fn deltas(&self) -> Vec<Aim> {
-        self.target.iter().zip(&self.base).map(|(t, b)| Aim { value: t - b, weight: 1.0, delta: t - b }).collect()
-    }
-
-    /// Targets, each with a weight that makes its size 1.
-    fn relative(&self) -> Vec<Aim> {
-        let weight = |t: f64| if t == 0.0 { 0.0 } else { 1.0 / t.abs() };
-        self.target.iter().zip(&self.base).map(|(&t, b)| Aim { value: t, weight: weight(t), delta: t - b }).collect()
-    }
 }
 
 fn fit_adaptive(entries: &Sampled) -> Option<Fit> {
-    let aims = entries.deltas();
-    let denominator = |i: usize, e: f64| entries.t[i].sqrt() + e;
+    let (aims, r, s) = (Aims::deltas(entries), &entries.base, &entries.s);
+    let roots: Vec<f64> = entries.t.iter().map(|t| t.sqrt()).collect();
+    // `of / (sqrt(t) + e)`
+    let over = |of: &[f64], e: f64| combined(of, &roots, |of, root| of / (root + e));
     let fit = |e: f64| {
-        let ([kept, b], left) = solve(&aims, |i| [entries.base[i], entries.s[i] / denominator(i, e)])?;
-        Some(Fit { coefficients: vec![1.0 + kept, b, e], left })
+        let directions = over(s, e);
+        let (found, left) = aims.fit([r, &directions])?;
+        Some((Fit { coefficients: vec![1.0 + found[0], found[1], e], left }, directions))
     };
-    let mut best = fit(EPSILON)?;
+    let (mut best, mut directions) = fit(EPSILON)?;
     for _ in 0..STEPS {
         let e = best.coefficients[2];
-        let x = |i: usize| {
-            let direction = entries.s[i] / denominator(i, e);
-            [entries.base[i], direction, direction / denominator(i, e)]
-        };
-        let Some(([_, b, slope], _)) = solve(&aims, x) else { break };
-        let better = fit(e - slope / b).filter(|fit| fit.coefficients[2] > 0.0 && fit.left < best.left);
+        let Some([_, b, slope]) = aims.solve([r, &directions, &over(&directions, e)]) else { break };
+        let better = fit(e - slope / b).filter(|(fit, _)| fit.coefficients[2] > 0.0 && fit.left < best.left);
         let Some(better) = better else { break };
-        best = better;
+        (best, directions) = better;
     }
     Some(best)
 }
 
 fn fit_second_moment(entries: &Sampled) -> Option<Fit> {
-    let (r, s, before) = (&entries.base, &entries.s, &entries.before);
-    let aims = entries.relative();
-    let products = |i: usize| [r[i], s[i] * s[i], s[i] * before[i], before[i] * before[i]];
-    let ([_, square, mixed, _], _) = solve(&aims, products)?;
+    let Sampled { base: r, s, before, .. } = entries;
+    let aims = Aims::relative(entries);
+    let product = |x: &[f64], y: &[f64]| combined(x, y, |x, y| x * y);
+    let [_, square, mixed, _] = aims.solve([r, &product(s, s), &product(s, before), &product(before, before)])?;
     let mut decay = mixed / (-2.0 * square);
+    let gradients = |d: f64| combined(s, before, |s, before| s - d * before);
     let fit = |d: f64| {
-        let gradient = |i: usize| s[i] - d * before[i];
-        let ([a, b], left) = solve(&aims, |i| [r[i], gradient(i) * gradient(i)])?;
-        Some(Fit { coefficients: vec![a, b, d], left })
+        let gradients = gradients(d);
+        let (found, left) = aims.fit([r, &product(&gradients, &gradients)])?;
+        Some(Fit { coefficients: vec![found[0], found[1], d], left })
     };
     let mut best = fit(decay)?;
     for _ in 0..STEPS {
-        let gradient = |i: usize| s[i] - decay * before[i];
-        let x = |i: usize| [r[i], gradient(i) * gradient(i), gradient(i) * before[i]];
-        let Some(([_, b, slope], _)) = solve(&aims, x) else { break };
+        let gradients = gradients(decay);
+        let (squares, slopes) = (product(&gradients, &gradients), product(&gradients, before));
+        let Some([_, b, slope]) = aims.solve([r, &squares, &slopes]) else { break };
         decay -= slope / (2.0 * b);
         let Some(better) = fit(decay).filter(|fit| fit.left < best.left) else { break };
         best = better;
@@ -104,40 +93,73 @@ fn fit_second_moment(entries: &Sampled) -> Option<Fit> {
     Some(best)
 }
 
-/// What a fit aims at, and the delta that there would be without it.
-struct Aim {
-    value: f64,
-    weight: f64,
-    delta: f64,
+fn combined(x: &[f64], y: &[f64], with: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| with(*x, *y)).collect()
 }
 
-/// Coefficients of the regressors `x(i)` for entry i, and the share of the deltas' energy that they leave. Entries that are not
-/// finite do not count.
-fn solve<const N: usize>(aims: &[Aim], x: impl Fn(usize) -> [f64; N]) -> Option<([f64; N], f64)> {
-    let finite = || {
-        aims.iter().enumerate().filter_map(|(i, aim)| {
-            let (x, y, delta) = (x(i).map(|x| x * aim.weight), aim.value * aim.weight, aim.delta * aim.weight);
-            let finite = y.is_finite() && delta.is_finite() && x.iter().all(|x| x.is_finite());
-            finite.then_some((x, y, delta))
-        })
-    };
-    let mut sums = [[0.0; N]; N];
-    let mut rights = [0.0; N];
-    for (x, y, _) in finite() {
-        for row in 0..N {
-            rights[row] += x[row] * y;
-            (0..N).for_each(|column| sums[row][column] += x[row] * x[column]);
+/// What a fit aims at, by entry.
+struct Aims {
+    values: Vec<f64>,
+    /// Of a regressor's entries.
+    weights: Option<Vec<f64>>,
+    /// The delta that there would be without the fit.
+    deltas: Vec<f64>,
+}
+
+impl Aims {
+    fn deltas(of: &Sampled) -> Self {
+        let deltas = combined(&of.target, &of.base, |target, base| target - base);
+        Aims { values: deltas.clone(), weights: None, deltas }
+    }
+
+    /// Targets, each with a weight that makes its size 1.
+    fn relative(of: &Sampled) -> Self {
+        let weights: Vec<f64> = of.target.iter().map(|&t| if t == 0.0 { 0.0 } else { 1.0 / t.abs() }).collect();
+        let deltas = combined(&of.target, &of.base, |target, base| target - base);
+        let values = combined(&of.target, &weights, |value, weight| value * weight);
+        Aims { values, deltas: combined(&deltas, &weights, |delta, weight| delta * weight), weights: Some(weights) }
+    }
+
+    /// Entry `i` of the regressors, the value that they aim at and the delta, all weighted. `None` where one is not finite: such
+    /// an entry does not count.
+    #[inline(always)]
+    fn entry<const N: usize>(&self, x: [&[f64]; N], i: usize) -> Option<([f64; N], f64, f64)> {
+        let weight = self.weights.as_ref().map_or(1.0, |weights| weights[i]);
+        let (x, y, delta) = (x.map(|x| x[i] * weight), self.values[i], self.deltas[i]);
+        // Zero times what is finite is zero, all else is NaN.
+        let none = x.iter().fold(0.0 * y + 0.0 * delta, |none, x| none + 0.0 * x);
+        (none == 0.0).then_some((x, y, delta))
+    }
+
+    /// The coefficients of regressors that come closest.
+    fn solve<const N: usize>(&self, x: [&[f64]; N]) -> Option<[f64; N]> {
+        let mut sums = [[0.0; N]; N];
+        let mut rights = [0.0; N];
+        for i in 0..self.values.len() {
+            let Some((x, y, _)) = self.entry(x, i) else { continue };
+            for row in 0..N {
+                rights[row] += x[row] * y;
+                // The other half is the same.
+                (row..N).for_each(|column| sums[row][column] += x[row] * x[column]);
+            }
         }
+        (0..N).for_each(|row| (0..row).for_each(|column| sums[row][column] = sums[column][row]));
+        eliminate(sums, rights)
     }
-    let found = eliminate(sums, rights)?;
-    let (mut energy, mut deltas) = (0.0, 0.0);
-    for (x, y, delta) in finite() {
-        let rest = y - found.iter().zip(x).map(|(c, x)| c * x).sum::<f64>();
-        energy += rest * rest;
-        deltas += delta * delta;
+
+    /// The same, and the share of the deltas' energy that they leave.
+    fn fit<const N: usize>(&self, x: [&[f64]; N]) -> Option<([f64; N], f64)> {
+        let found = self.solve(x)?;
+        let (mut energy, mut deltas) = (0.0, 0.0);
+        for i in 0..self.values.len() {
+            let Some((x, y, delta)) = self.entry(x, i) else { continue };
+            let rest = y - found.iter().zip(x).map(|(c, x)| c * x).sum::<f64>();
+            energy += rest * rest;
+            deltas += delta * delta;
+        }
+        let left = energy / deltas;
+        left.is_finite().then_some((found, left))
     }
-    let left = energy / deltas;
-    left.is_finite().then_some((found, left))
 }
 
 /// Solves symmetric equations by elimination; a regressor that adds (nearly) nothing to those before it gets 0.
