@@ -18,8 +18,9 @@ pub struct Lane {
 /// A cut that does not branch.
 pub trait LaneCut<E: Element>: Cut<E> + Default {
     fn cut_lane(target: E, base: E) -> Lane;
-    /// The entry again. `raw` has the field in its low bits; other bits do not count.
-    fn join_lane(class: u32, raw: u32, base: E) -> E;
+    /// The entry again. `raw` has the field in its low bits; other bits do not count. With all bits of `none` set it has no class,
+    /// which is then 0, and is as its base: +0.0 where the base plays no part.
+    fn join_lane(class: u32, raw: u32, base: E, none: u32) -> E;
     /// Width of the field of an entry with this class.
     fn width(class: u8) -> u8;
     /// One more than the highest class that [`LaneCut::join_lane`] takes; from 1 on, or from 0.
@@ -60,7 +61,8 @@ impl<E: Element> LaneCut<E> for Difference {
     }
 
     #[inline(always)]
-    fn join_lane(class: u32, raw: u32, base: E) -> E {
+    fn join_lane(class: u32, raw: u32, base: E, _none: u32) -> E {
+        // With class 0 the difference is 0: nothing is chosen, for a store of only some entries is slow on many processors.
         let field = raw & (1u32.wrapping_shl(class)).wrapping_sub(1);
         let top = 1u32.wrapping_shl(class) >> 1;
         let magnitude = (field | top) as i32;
@@ -89,7 +91,8 @@ impl<E: Element> LaneCut<E> for ExponentClass {
     }
 
     #[inline(always)]
-    fn join_lane(class: u32, raw: u32, _base: E) -> E {
+    fn join_lane(class: u32, raw: u32, _base: E, none: u32) -> E {
+        let raw = raw & !none;
         let mantissa = raw & ((1 << E::MANTISSA_BITS) - 1);
         let sign = raw >> E::MANTISSA_BITS & 1;
         E::of_bits(u64::from(sign << (E::BITS - 1) | class << E::MANTISSA_BITS | mantissa))
@@ -262,10 +265,8 @@ fn join_block<E: Element, C: LaneCut<E>, const N: usize>(
 ) -> u32 {
     let mut dirty = 0;
     for i in 0..N {
-        let joined = C::join_lane(u32::from(classes[i]), fields[i], base[i]);
-        // Both are computed: no branch.
         let none = u32::from(symbols[i] == 0).wrapping_neg();
-        base[i] = E::of_bits(base[i].bits() & u64::from(none) | joined.bits() & u64::from(!none));
+        base[i] = C::join_lane(u32::from(classes[i]), fields[i], base[i], none);
         dirty |= fields[i] & zero_field & none;
     }
     dirty

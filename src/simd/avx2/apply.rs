@@ -85,19 +85,34 @@ fn apply<const SUM: bool, const MANY: bool>(
         let marks = load_bytes(symbols);
         let (symbols, _) = symbols.as_chunks::<8>();
         let (eights, _) = base.as_chunks_mut::<8>();
-        if _mm256_testz_si256(marks, marks) == 0 {
-            let after: [__m256; 4] = [0, 1, 2, 3].map(|k| steps.add_or_keep(load_f32(&eights[k]), &symbols[k]));
-            (0..4).for_each(|k| store_f32(&mut eights[k], after[k]));
+        let before = [0, 1, 2, 3].map(|k| load_f32(&eights[k]));
+        if _mm256_testz_si256(marks, marks) != 0 {
             if SUM {
-                add(&mut sums, after);
+                add(&mut sums, before);
             }
-        } else if SUM {
-            add(&mut sums, [0, 1, 2, 3].map(|k| load_f32(&eights[k])));
+            continue;
+        }
+        // What is kept is written as well: a store under a mask is slow on many processors.
+        let after = if has_nan(before) {
+            [0, 1, 2, 3].map(|k| steps.add_or_keep(before[k], &symbols[k]))
+        } else {
+            [0, 1, 2, 3].map(|k| steps.add_to(before[k], &symbols[k]))
+        };
+        (0..4).for_each(|k| store_f32(&mut eights[k], after[k]));
+        if SUM {
+            add(&mut sums, after);
         }
     }
     if SUM {
         sums.store(lanes);
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn has_nan([a, b, c, d]: [__m256; 4]) -> bool {
+    let unordered = |x, y| _mm256_cmp_ps::<_CMP_UNORD_Q>(x, y);
+    _mm256_movemask_ps(_mm256_or_ps(unordered(a, b), unordered(c, d))) != 0
 }
 
 /// Adds a group to a content sum: two stripes.
