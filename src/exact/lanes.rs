@@ -310,18 +310,21 @@ wide! {
     }
 }
 
-/// Appends where the escapes of a block are, some symbols a word; there are few.
+/// Appends where the escapes of a block are.
 #[inline(always)]
 fn append_escapes(start: usize, symbols: &[u8; BLOCK], positions: &mut Vec<u32>) {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (eights, _) = symbols.as_chunks::<8>();
-    for (number, eight) in eights.iter().enumerate() {
+    let mut marks = eights.iter().rev().fold(0u32, |marks, eight| {
         // A symbol is at most 15, so that this sets bit 7 of the byte of an escape and of no other.
-        let mut marks = (u64::from_le_bytes(*eight) + (0x80 - u64::from(ESCAPE)) * ONES) & (0x80 * ONES);
-        while marks != 0 {
-            positions.push((start + 8 * number) as u32 + marks.trailing_zeros() / 8);
-            marks &= marks - 1;
-        }
+        let of_eight = (u64::from_le_bytes(*eight) + (0x80 - u64::from(ESCAPE)) * ONES) >> 7 & ONES;
+        // Bit 0 of byte i to bit 56 + i of the product.
+        marks << 8 | (of_eight.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+    });
+    positions.reserve(BLOCK);
+    while marks != 0 {
+        positions.push(start as u32 + marks.trailing_zeros());
+        marks &= marks - 1;
     }
 }
 
