@@ -208,12 +208,9 @@ impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
     fn include(&mut self, i: usize, delta: D::Delta) {
         self.count += 1;
         self.sum.add(i, delta);
-        if delta < self.least {
-            self.least = delta;
-        }
-        if delta > self.greatest {
-            self.greatest = delta;
-        }
+        // Without branches, which are guessed wrong where there are few entries.
+        self.least = if delta < self.least { delta } else { self.least };
+        self.greatest = if delta > self.greatest { delta } else { self.greatest };
     }
 
     fn append(&mut self, next: &Self) {
