@@ -93,12 +93,14 @@ impl Code {
 /// The lengths of the optimal code for these counts with none above `limit`; symbols that do not occur have none. If fewer than
 /// two occur, the lowest others join them, so that the code is complete. There must be at least two symbols.
 pub fn best_lengths(counts: &[u64], limit: u8) -> Vec<u8> {
-    let mut counts = counts.to_vec();
-    let missing = 2usize.saturating_sub(counts.iter().filter(|count| **count > 0).count());
-    for count in counts.iter_mut().filter(|count| **count == 0).take(missing) {
-        *count = 1;
-    }
     let mut lengths = vec![0; counts.len()];
+    let missing = 2usize.saturating_sub(counts.iter().filter(|count| **count > 0).count());
+    if missing == 0 {
+        super::code_lengths(counts, limit, &mut lengths);
+        return lengths;
+    }
+    let mut counts = counts.to_vec();
+    counts.iter_mut().filter(|count| **count == 0).take(missing).for_each(|count| *count = 1);
     super::code_lengths(&counts, limit, &mut lengths);
     lengths
 }

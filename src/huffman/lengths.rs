@@ -4,53 +4,67 @@
 /// Writes to `lengths` the code lengths (0: not used) of an optimal prefix code for `counts` with no length above `limit`. Of
 /// equal counts the lower symbol gets the shorter code. With fewer than two used symbols all lengths are 0.
 ///
-/// `limit` must leave room for the used symbols: `2^limit >=` their number.
+/// `limit` must leave room for the used symbols: `2^limit >=` their number. There are at most [`SYMBOLS`] symbols.
 pub fn code_lengths(counts: &[u64], limit: u8, lengths: &mut [u8]) {
     lengths.fill(0);
-    let mut leaves: Vec<(u64, usize)> =
-        counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(symbol, count)| (*count, symbol)).collect();
+    // Many small tensors are planned: nothing here is allocated for the usual code. A leaf is its count, then its symbol, turned.
+    let mut room = [0u128; SYMBOLS];
+    let mut used = 0;
+    for (symbol, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        room[used] = u128::from(count) << 8 | (SYMBOLS - 1 - symbol) as u128;
+        used += 1;
+    }
+    let leaves = &mut room[..used];
     if leaves.len() < 2 {
         return;
     }
-    leaves.sort_unstable_by_key(|&(count, symbol)| (count, std::cmp::Reverse(symbol)));
-    let weights: Vec<u64> = leaves.iter().map(|leaf| leaf.0).collect();
-    let mut depths = huffman_depths(&weights);
-    if depths.iter().any(|&depth| depth > u32::from(limit)) {
-        depths = package_merge(&weights, limit);
+    leaves.sort_unstable();
+    let mut weights = [0; SYMBOLS];
+    weights.iter_mut().zip(&*leaves).for_each(|(weight, leaf)| *weight = (leaf >> 8) as u64);
+    let weights = &weights[..used];
+    let mut depths = huffman_depths(weights);
+    if depths[..used].iter().any(|&depth| depth > u16::from(limit)) {
+        depths[..used].copy_from_slice(&package_merge(weights, limit));
     }
-    for ((_, symbol), depth) in leaves.iter().zip(depths) {
-        lengths[*symbol] = depth as u8;
+    for (leaf, depth) in leaves.iter().zip(depths) {
+        lengths[SYMBOLS - 1 - (leaf & 0xff) as usize] = depth as u8;
     }
 }
 
-/// Depths of the leaves of a Huffman tree; `weights` rise.
-fn huffman_depths(weights: &[u64]) -> Vec<u32> {
+/// Symbols of a code, at most.
+const SYMBOLS: usize = 256;
+
+/// Nodes of a tree, at most.
+const NODES: usize = 2 * SYMBOLS - 1;
+
+/// Depths of the leaves, which come first, of a Huffman tree; `weights` rise.
+fn huffman_depths(weights: &[u64]) -> [u16; NODES] {
     let leaves = weights.len();
+    let last = 2 * leaves - 2;
     // Nodes in order of making: the leaves, then the inner nodes, whose weights rise too.
-    let mut nodes: Vec<u64> = weights.to_vec();
-    let mut parents = vec![0usize; 2 * leaves - 1];
+    let (mut nodes, mut parents) = ([0u64; NODES], [0u16; NODES]);
+    nodes[..leaves].copy_from_slice(weights);
     let (mut leaf, mut inner) = (0, leaves);
-    while nodes.len() < 2 * leaves - 1 {
+    for node in leaves..=last {
         let mut weight = 0u64;
         for _ in 0..2 {
-            let take_leaf = leaf < leaves && (inner == nodes.len() || nodes[leaf] <= nodes[inner]);
+            let take_leaf = leaf < leaves && (inner == node || nodes[leaf] <= nodes[inner]);
             let taken = if take_leaf { &mut leaf } else { &mut inner };
             weight = weight.saturating_add(nodes[*taken]);
-            parents[*taken] = nodes.len();
+            parents[*taken] = node as u16;
             *taken += 1;
         }
-        nodes.push(weight);
+        nodes[node] = weight;
     }
-    let mut depths = vec![0u32; nodes.len()];
-    for node in (0..nodes.len() - 1).rev() {
-        depths[node] = depths[parents[node]] + 1;
+    let mut depths = [0u16; NODES];
+    for node in (0..last).rev() {
+        depths[node] = depths[usize::from(parents[node])] + 1;
     }
-    depths.truncate(leaves);
     depths
 }
 
 /// Depths of an optimal code with no depth above `limit`; `weights` rise.
-fn package_merge(weights: &[u64], limit: u8) -> Vec<u32> {
+fn package_merge(weights: &[u64], limit: u8) -> Vec<u16> {
     let leaves = weights.len();
     // levels[d]: at depth limit - d, rising: single leaves (true) and packages of two of the level below (false).
     let mut levels: Vec<Vec<(u64, bool)>> = Vec::with_capacity(usize::from(limit));
@@ -59,7 +73,7 @@ fn package_merge(weights: &[u64], limit: u8) -> Vec<u32> {
         let items = merged(weights, below);
         levels.push(items);
     }
-    let mut depths = vec![0u32; leaves];
+    let mut depths = vec![0u16; leaves];
     let mut taken = 2 * leaves - 2;
     for level in levels.iter().rev() {
         let single = level[..taken].iter().filter(|item| item.1).count();

@@ -280,7 +280,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
 
     /// Counts the symbols of the chunks that will be written, and all exceptions.
     fn count<D: Domain<E>>(&self, encoding: &Encoding<E, D>, against: Against<'_, E>) -> (Histogram, u64) {
-        let mut all = Histogram::default();
+        let mut all: Option<Histogram> = None;
         let mut exceptions = 0;
         let of_chunk = |number| {
             let target = chunk_of(self.target, self.chunk_log2, number);
@@ -300,10 +300,12 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
                 && matches!(against, Against::Base(_))
                 && counts.marked() == 0
                 && found == 0;
-            if !left_out {
-                all.merge(counts);
+            match &mut all {
+                _ if left_out => {}
+                Some(all) => all.merge(counts),
+                None => all = Some(counts),
             }
         });
-        (all, exceptions)
+        (all.unwrap_or_default(), exceptions)
     }
 }
