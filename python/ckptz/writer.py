@@ -7,7 +7,6 @@ delta is written, so until that is durable it counts as lost.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,14 +15,16 @@ import msgspec
 from . import codec
 from .base import Base, Sources, predictions_of, rebuild
 from .encode import Encoded, Predicted, encode_tensors, sums_of
-from .errors import FormatError, NetworkError, StateChangedError, warn
+from .errors import NetworkError, StateChangedError
 from .file import EXTRA, RESIDUAL, FileWriter
 from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
-from .policy import Policy, Rule
+from .policy import Policy
 from .publish import Attempt, attempt
+from .recording import new_meta
 from .schema import Schema
-from .snapshot import LARGEST_SEQUENCE, Extra, Meta, identify, pack_values, schema_digest
+from .snapshot import Extra, Meta, identify
+from .specs import Specs
 from .state import FlatState
 from .storage import Sink
 from .store import Entry, Store
@@ -67,8 +68,7 @@ class SnapshotWriter:
         self.tip: Entry | None = None
         """Where to go on from, if not from the newest snapshot."""
         self._schema: Schema | None = None
-        self._specs: list[codec.Spec] | None = None
-        self._warned: set[int] = set()
+        self._specs = Specs(policy)
         self._restored: tuple[bytes, bool] | None = None
         self._has_saved = False
 
@@ -108,11 +108,11 @@ class SnapshotWriter:
         with it. Raises `OSError` where the disk refuses; the store is then as it was.
         """
         schema = self._schema_of(flat)
-        specs = self._specs_of(schema)
+        specs = self._specs.of(schema)
         old, previous = self._base_at(after, threads)
         values = encode_values(flat.values)
         base = None if old is None or 0 < self._full_every <= len(old.files) else old
-        meta = self._meta(step, schema, values, base, previous)
+        meta = new_meta(self.store, self.policy, step, schema, values, base, previous)
         holds_schema = base is None or base.entry.meta.schema != meta.schema
         stale = {} if base is None else stale_tensors(self.policy, base, schema)
         restores = 0
@@ -150,74 +150,8 @@ class SnapshotWriter:
 
     def _schema_of(self, flat: FlatState) -> Schema:
         if self._schema is None or self._schema.raw != flat.schema:
-            self._specs = None
             self._schema = Schema.parse(flat.schema)
         return self._schema
-
-    def _specs_of(self, schema: Schema) -> list[codec.Spec]:
-        if self._specs is not None:
-            return self._specs
-        specs: list[codec.Spec] = []
-        rules: list[Rule | None] = []
-        matched = set(self._warned)
-        for path, kind, tensor in schema.leaves(attributes=True):
-            if kind == "value":
-                continue
-            number = self.policy.match(path)
-            rule = None if number is None else self.policy.rules[number]
-            node = schema.tensors[tensor]
-            spec = codec.spec_for(rule, path, node.dtype, node.shape)
-            matched.add(-1 if number is None else number)
-            if kind == "tensor":
-                specs.append(spec)
-                rules.append(rule)
-            elif codec.is_exact(spec):
-                specs[tensor] = spec
-            elif rule is not None and not codec.is_exact(specs[tensor]):
-                first = rules[tensor] = (rules[tensor] or rule).within(rule)
-                specs[tensor] = codec.spec_for(first, node.path, node.dtype, node.shape)
-        for number, rule in enumerate(self.policy.rules):
-            # A rule for all the rest may find nothing left, and is no typing error.
-            if number not in matched and rule.pattern != "*" and schema.tensors:
-                self._warned.add(number)
-                warn(f"the rule {rule.pattern!r} matches no tensor")
-        self._specs = specs
-        return specs
-
-    def _meta(
-        self,
-        step: int,
-        schema: Schema,
-        packed: list[object],
-        base: Base | None,
-        previous: Entry | None,
-    ) -> Meta:
-        name = schema_digest(schema.raw)
-        same = base is not None and base.entry.meta.schema == name
-        values, changes = pack_values(packed, base.values if base is not None and same else None)
-        last = self.store.last_sequence
-        if last >= LARGEST_SEQUENCE:
-            raise FormatError(f"{self.store.storage}: its sequence numbers are used up")
-        ranges = [] if previous is None else list(previous.meta.rewound)
-        ranges.append((0 if previous is None else previous.meta.sequence + 1, last))
-        recorded = base is not None and self._records_policy(base.entry)
-        return Meta(
-            sequence=last + 1,
-            step=step,
-            parent=None if base is None else base.entry.id,
-            schema=name,
-            created=max(0, time.time_ns() // 1_000_000),
-            values=values,
-            changes=changes,
-            rewound=_joined(ranges),
-            policy=None if recorded else [tuple(rule) for rule in self.policy.to_builtins()],
-        )
-
-    def _records_policy(self, entry: Entry) -> bool:
-        try:
-            return self.store.policy(entry) == self.policy
-        except FormatError:  # a policy of some other version
-            return False
 
     def _commit(
         self, job: _Job, threads: int, progress: Callable[[int], None] | None
@@ -306,14 +240,3 @@ def _siblings(schema: Schema, base: Base | None) -> tuple[list[Predicted | None]
         return [], True
     deltas = len(base.files) - 1
     return base.predictions, deltas < _EAGER or deltas % _SELDOM == 0
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges as ones that rise and do not touch; empty ones are left out."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(r for r in ranges if r[0] <= r[1]):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined
