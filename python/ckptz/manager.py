@@ -16,6 +16,7 @@ from .keeping import Keeper, KeepsSteps
 from .loss import check_budget, check_metrics, warn_of_loss
 from .policy import Policy, Rule
 from .reader import SnapshotReader
+from .reads import ReadLimit
 from .retention import Retention
 from .saving import Saver
 from .signals import Drain
@@ -52,6 +53,7 @@ class CheckpointManager(KeepsSteps):
         keep_every_seconds: float | None = None,
         best_fn: Callable[[Mapping[str, float]], float] | None = None,
         max_files: int | None = None,
+        max_restore_bytes: int | None = None,
         loss_budget: int = 3,
         threads: int | None = None,
         readonly: bool = False,
@@ -63,7 +65,9 @@ class CheckpointManager(KeepsSteps):
         every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay,
         the newest and (with best_fn, a function of `metrics`) the best, beside those that are
         multiples of keep_period, one every keep_every_seconds, and pinned ones. max_files: how
-        many files a restore reads at most, 3 or more: deltas are merged to hold that. loss_budget:
+        many files a restore reads at most, 3 or more: deltas are merged to hold that.
+        max_restore_bytes: how many bytes it reads at most, of whole files: a full snapshot is saved
+        where a delta would be beyond that, with a warning if it is so itself. loss_budget:
         `restore` warns of a line that has been through more lossy restores since its last full
         snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the
         most to training beside asynchronous saves. readonly: takes no lock and writes nothing.
@@ -86,7 +90,8 @@ class CheckpointManager(KeepsSteps):
             raise FileNotFoundError(f"{path}: there is no store to read")
         self._store.refresh()
         found = self._stored_policy() if policy is None else Policy.of(policy)
-        self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every)
+        limit = ReadLimit(self._store, max_restore_bytes, merges=max_files is not None)
+        self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every, limit)
         self._saver = Saver(self._store, self._reader, self._writer, self._threads)
         self._keeper = Keeper(self._store, self._writer, rules, max_files)
         self._saver.after = self._keeper.after_save

@@ -7,8 +7,10 @@ delta is written, so until that is durable it counts as lost.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -21,6 +23,7 @@ from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
 from .policy import Policy
 from .publish import Attempt, attempt
+from .reads import ReadLimit, Room, TooMuchError
 from .recording import new_meta
 from .schema import Schema
 from .snapshot import Extra, Meta, identify
@@ -35,6 +38,20 @@ __all__ = ["SnapshotWriter"]
 # every so many.
 _EAGER = 3
 _SELDOM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What is to be saved, against whatever."""
+
+    step: int
+    flat: FlatState
+    schema: Schema
+    values: list[Any]
+    """Encoded."""
+    previous: Entry | None
+    """What the line goes on from."""
+    metrics: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -53,17 +70,22 @@ class _Job:
     """How records were predicted before."""
     search: bool
     """Whether to look for more that can be."""
+    room: Room
+    """What it may take."""
 
 
 class SnapshotWriter:
     """Writes the snapshots of one store, one after another."""
 
-    def __init__(self, store: Store, policy: Policy, exact: bool, full_every: int) -> None:
+    def __init__(
+        self, store: Store, policy: Policy, exact: bool, full_every: int, limit: ReadLimit
+    ) -> None:
         """Say how to write; nothing is touched yet. `exact`: whether the newest has a residual."""
         self.store = store
         self.policy = policy
         self._exact = exact
         self._full_every = full_every
+        self.limit = limit
         self._base: Base | None = None
         self.tip: Entry | None = None
         """Where to go on from, if not from the newest snapshot."""
@@ -108,31 +130,63 @@ class SnapshotWriter:
         with it. Raises `OSError` where the disk refuses; the store is then as it was.
         """
         schema = self._schema_of(flat)
-        specs = self._specs.of(schema)
         old, previous = self._base_at(after, threads)
-        values = encode_values(flat.values)
-        base = None if old is None or 0 < self._full_every <= len(old.files) else old
-        meta = new_meta(self.store, self.policy, step, schema, values, base, previous)
+        new = _New(step, flat, schema, encode_values(flat.values), previous, metrics or {})
+        if old is not None and self._extends(old, schema):
+            with contextlib.suppress(TooMuchError):
+                return self._save(new, old, old, threads, progress)
+            old = None  # spent
+        return self._save(new, old, None, threads, progress)
+
+    def _extends(self, base: Base, schema: Schema) -> bool:
+        """Whether to try a delta against a base."""
+        if 0 < self._full_every <= len(base.files):
+            return False
+        return self.limit.expects_room(base.entry, schema, self._exact)
+
+    def _save(
+        self,
+        new: _New,
+        old: Base | None,
+        base: Base | None,
+        threads: int,
+        progress: Callable[[int], None] | None,
+    ) -> Entry:
+        """Write a delta against a base, or a full snapshot; `old` has memory that may be used.
+
+        Raises `TooMuchError` if the delta does not fit; the base is lost then.
+        """
+        job = self._job(new, old, base)
+        entry, headers = self._commit(job, threads, progress)
+        self.tip = self._restored = None
+        self._has_saved = True
+        before = [] if base is None else base.files
+        files, known = [*before, entry.listed], predictions_of(new.schema, headers)
+        self._base = Base(entry, new.schema, job.sources.after, new.values, files, known)
+        if base is None:
+            self.limit.note_full(entry)
+        return entry
+
+    def _job(self, new: _New, old: Base | None, base: Base | None) -> _Job:
+        """Say how to save; whatever base there was is spent."""
+        schema, previous = new.schema, new.previous
+        specs = self._specs.of(schema)
+        meta = new_meta(self.store, self.policy, new.step, schema, new.values, base, previous)
         holds_schema = base is None or base.entry.meta.schema != meta.schema
         stale = {} if base is None else stale_tensors(self.policy, base, schema)
         restores = 0
         if base is not None and previous is not None:
             restores = Extra.of(previous.meta).lossy_restores
             restores += self._restored == (previous.id, False)
-        extra = pack_extra(restores, stale, metrics or {})
+        extra = pack_extra(restores, stale, new.metrics)
         meta = msgspec.structs.replace(meta, extra=extra)
+        known, search = _siblings(schema, base)
+        room = Room(math.inf) if base is None else self.limit.room(base.entry, schema)
         # From here to the end the base is neither the old nor the new one.
         self._base = None
-        sources = Sources.of(flat.arrays, schema, old, base)
-        known, search = _siblings(schema, base)
-        job = _Job(sources, schema, meta, holds_schema, specs, flat.own, stale, known, search)
-        entry, headers = self._commit(job, threads, progress)
-        self.tip = self._restored = None
-        self._has_saved = True
-        before = [] if base is None else base.files
-        files, known = [*before, entry.listed], predictions_of(schema, headers)
-        self._base = Base(entry, schema, sources.after, values, files, known)
-        return entry
+        sources = Sources.of(new.flat.arrays, schema, old, base)
+        own = new.flat.own
+        return _Job(sources, schema, meta, holds_schema, specs, own, stale, known, search, room)
 
     def _base_at(self, after: Entry | None, threads: int) -> tuple[Base | None, Entry | None]:
         """Return the base after a snapshot, or an older one if that is damaged, and which."""
@@ -161,10 +215,12 @@ class SnapshotWriter:
         with attempt(self.store, job.meta, sum(target.nbytes for target in targets)) as files:
             checked = self._exact and not job.meta.full and not job.own
             sums = sums_of(targets, threads) if checked else None
-            encoded, meta = self._encode(job, files, threads, progress)
+            encoded, meta, size = self._encode(job, files, threads, progress)
+            job.room.check(size)
             found = identify(meta, encoded.headers)
             if self._exact and (encoded.lossy or job.stale):
-                self._encode_residual(job, found, files.residual(found), threads)
+                residual = self._encode_residual(job, found, files.residual(found), threads)
+                job.room.check(size, residual)
             if sums is not None and sums != sums_of(targets, threads):
                 raise StateChangedError(
                     f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
@@ -176,8 +232,8 @@ class SnapshotWriter:
 
     def _encode(
         self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
-    ) -> tuple[Encoded, bytes]:
-        """Write a snapshot file; return its records and its meta."""
+    ) -> tuple[Encoded, bytes, int]:
+        """Write a snapshot file; return its records, its meta and its size."""
         file = FileWriter(files.sink, files.kind, EXTRA if job.meta.extra else 0)
         encoded = encode_tensors(
             file,
@@ -192,11 +248,11 @@ class SnapshotWriter:
             progress=progress,
         )
         meta = msgspec.structs.replace(files.meta, marks=int(not encoded.finite)).encode()
-        file.finish(meta, encoded.headers, job.schema.raw if job.holds_schema else None)
-        return encoded, meta
+        schema = job.schema.raw if job.holds_schema else None
+        return encoded, meta, file.finish(meta, encoded.headers, schema)
 
-    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> None:
-        """Write the exact difference between the state and its reconstruction."""
+    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> int:
+        """Write the exact difference of the state to its reconstruction; return the size."""
         file = FileWriter(sink, RESIDUAL)
         targets, after = job.sources.targets, job.sources.after
         exact = [codec.EXACT] * len(targets)
@@ -205,7 +261,7 @@ class SnapshotWriter:
         )
         meta = job.meta
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)
-        file.finish(own.encode(), encoded.headers, None)
+        return file.finish(own.encode(), encoded.headers, None)
 
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""
