@@ -62,17 +62,17 @@ class CheckpointManager(KeepsSteps):
 
         policy: None goes on with the store's own ("lossy" for a new one). exact: "latest" keeps
         the newest snapshot bit for bit, "none" saves what that costs. full_every: a full snapshot
-        every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay,
-        the newest and (with best_fn, a function of `metrics`) the best, beside those that are
-        multiples of keep_period, one every keep_every_seconds, and pinned ones. max_files: how
-        many files a restore reads at most, 3 or more: deltas are merged to hold that.
-        max_restore_bytes: how many bytes it reads at most, of whole files: a full snapshot is saved
-        where a delta would be beyond that, with a warning if it is so itself. loss_budget:
-        `restore` warns of a line that has been through more lossy restores since its last full
-        snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the
-        most to training beside asynchronous saves. readonly: takes no lock and writes nothing.
-        Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError` for max_files in an
-        object store, `OSError` from the disk.
+        every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay
+        (None: all, whatever else is asked for), the newest and (with best_fn, a function of
+        `metrics`) the best, beside those that are multiples of keep_period, one every
+        keep_every_seconds, and pinned ones. max_files: how many files a restore reads at most, 3
+        or more: deltas are merged to hold that. max_restore_bytes: how many bytes it reads at most,
+        of whole files: where a delta would be beyond that a full snapshot is saved, with a warning
+        if it is so itself. loss_budget: `restore` warns of a line that has been through more lossy
+        restores since its last full snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores
+        there are; 1 leaves the most to training beside asynchronous saves. readonly: takes no lock
+        and writes nothing. Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError`
+        for max_files in an object store, `OSError` from the disk.
         """
         if exact not in ("latest", "none"):
             raise ValueError(f"exact={exact!r} is not 'latest' or 'none'")
@@ -193,8 +193,9 @@ class CheckpointManager(KeepsSteps):
         Bit for bit as it was stored; the newest one (with `exact="latest"`) as it was saved. A
         damaged newest snapshot is skipped with a warning. keys: a glob of key paths, or several:
         a flat dict of the leaves that match. like: a template whose structure the state gets;
-        leaves are found by key path, those of the snapshot that it lacks are left out. An array
-        of another shape or dtype than the template's raises `MismatchError`; cast: convert dtypes
+        leaves are found by key path, those of the snapshot that it lacks are left out, a longer
+        list's last items too; one that the snapshot lacks raises `MissingKeyError`. An array of
+        another shape or dtype than the template's raises `MismatchError`; cast: convert dtypes
         (but never to integers what is none). as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
         next save. residual: False gives the newest snapshot as it will be once it is history.
