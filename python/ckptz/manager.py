@@ -68,11 +68,12 @@ class CheckpointManager(KeepsSteps):
         keep_every_seconds, and pinned ones. max_files: how many files a restore reads at most, 3
         or more: deltas are merged to hold that. max_restore_bytes: how many bytes it reads at most,
         of whole files: where a delta would be beyond that a full snapshot is saved, with a warning
-        if it is so itself. loss_budget: `restore` warns of a line that has been through more lossy
-        restores since its last full snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores
-        there are; 1 leaves the most to training beside asynchronous saves. readonly: takes no lock
-        and writes nothing. Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError`
-        for max_files in an object store, `OSError` from the disk.
+        if it is so itself; give it room for one, a residual and some deltas, or there will be no
+        deltas. loss_budget: `restore` warns of a line that has been through more lossy restores
+        since its last full snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there
+        are; 1 leaves the most to training beside asynchronous saves. readonly: takes no lock and
+        writes nothing. Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError` for
+        max_files in an object store, `OSError` from the disk.
         """
         if exact not in ("latest", "none"):
             raise ValueError(f"exact={exact!r} is not 'latest' or 'none'")
