@@ -76,7 +76,7 @@ def watching() -> Iterator[Stopwatch]:
     calls = [
         (saving, "flatten", "walk, schema"),
         (writer.SnapshotWriter, "_schema_of", "walk, schema"),
-        (writer.SnapshotWriter, "_specs_of", "walk, schema"),
+        (writer.Specs, "of", "walk, schema"),
         (writer.Sources, "of", "base"),
         (writer, "sums_of", "checksum"),
         (files.Writer, "write", "write"),

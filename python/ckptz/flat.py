@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import state
@@ -30,7 +30,8 @@ def read_as(
         template = Template(like, cast=cast)
         return lambda chain: template.fill(chain, as_numpy, progress)
     if keys is not None:
-        return lambda chain: _flat_state(chain, keys, as_numpy, progress)
+        globs = _globs(keys)
+        return lambda chain: _flat_state(chain, globs, as_numpy, progress)
 
     def whole(chain: OpenChain) -> object:
         arrays, values = chain.arrays(progress=progress), chain.plain_values()
@@ -39,9 +40,18 @@ def read_as(
     return whole
 
 
+def _globs(keys: Keys) -> list[Callable[[str], bool]]:
+    patterns = [keys] if isinstance(keys, str) else keys
+    patterns = list(patterns) if isinstance(patterns, Iterable) else [patterns]
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise ValueError(f"keys={keys!r:.80}: {pattern!r:.80} is not text, a glob of key paths")
+    return [glob(pattern) for pattern in patterns]
+
+
 def _flat_state(
     chain: OpenChain,
-    keys: Keys,
+    globs: Sequence[Callable[[str], bool]],
     as_numpy: bool,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, object]:
@@ -49,7 +59,6 @@ def _flat_state(
 
     Only their tensors are read. Leaves that share memory in the state share it here.
     """
-    globs = [glob(pattern) for pattern in ([keys] if isinstance(keys, str) else keys)]
     wanted = [leaf for leaf in chain.schema.leaves() if any(match(leaf.path) for match in globs)]
     values = chain.plain_values()
     numbers = sorted({leaf.number for leaf in wanted if leaf.kind != "value"})

@@ -67,7 +67,9 @@ class Keeper:
             newest = self._store.newest()
             if self._max_files is not None and newest is not None:
                 # One file is the residual's.
-                self.merge(files_to_merge(self._store.chain(newest), self._max_files - 1))
+                run = files_to_merge(self._store.chain(newest), self._max_files - 1)
+                if run and self.merge(run) is None:
+                    self._writer.limit.full_next = True
         except (OSError, FormatError) as error:
             warn(f"older steps could not be put in order, the next save tries again: {error}")
 
@@ -114,9 +116,9 @@ class Keeper:
             self._store.refresh(alone=True)
 
     def merge(self, entries: Sequence[Entry]) -> str | None:
-        """Merge files, and delete them once that is durable."""
+        """Merge files, and delete them once that is durable; None where they stay as they are."""
         store = self._store
-        name = merge_files(store, entries)
+        name = merge_files(store, entries, self._writer.limit.admits)
         if name is not None:
             store.refresh(alone=True)
             try:
@@ -234,6 +236,7 @@ class KeepsSteps:
 
         What is restored of any step stays the same; a restore has fewer files to open, and layers
         of dropped steps that add nothing are left out. None: all deltas on each full snapshot.
+        What would have a restore read more than `max_restore_bytes` is left, with a warning.
         Returns the names of the new files. Raises `MissingSnapshotError`, `FormatError` for
         damaged files, `StoreLockedError` or `OSError`, `CkptzError` where the store is in an
         object store; nothing is lost then.

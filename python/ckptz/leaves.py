@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +21,8 @@ Handler = Callable[[Key, Any], None]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _ADVICE = (bool, int, float, complex, str, bytes, dict, list, tuple)
+# Of modules, optimizers and generators of random numbers.
+_GIVERS = ("state_dict", "get_state", "getstate")
 
 
 def refuse(value: object, advice: str = "") -> NoReturn:
@@ -31,9 +33,16 @@ def refuse(value: object, advice: str = "") -> NoReturn:
         name = f"{kind.__module__}.{name}"
     if not advice:
         likes = [like.__name__ for like in _ADVICE if isinstance(value, like)]
-        advice = f"convert it to a plain {likes[0] if likes else 'number or array'}"
+        listed = isinstance(value, Iterator | Sequence | Set | ValuesView)
+        found = likes[0] if likes else "list" if listed else "number or array"
+        advice = f"convert it to a plain {found}"
         if hasattr(kind, "__array__"):
             advice = "convert it to a plain array with `numpy.asarray`"
+        for giver in _GIVERS:
+            if hasattr(kind, giver):
+                advice = f"store what its `{giver}()` returns"
+        if hasattr(kind, "bit_generator"):  # a `numpy.random.Generator`
+            advice = "store its `bit_generator.state`"
     raise UnsupportedTypeError(f"cannot store a value of type {name}; {advice}")
 
 

@@ -104,6 +104,8 @@ def check_budget(budget: object) -> None:
 def check_metrics(metrics: Mapping[str, float] | None) -> dict[str, float]:
     """Return metrics as plain numbers. Raises `ValueError` naming what is none."""
     made: dict[str, float] = {}
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics={metrics!r:.80} is not a mapping from names to numbers")
     for name, number in (metrics or {}).items():
         if not isinstance(name, str):
             raise ValueError(f"metrics: the name {name!r} is not text")

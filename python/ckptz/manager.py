@@ -16,6 +16,7 @@ from .keeping import Keeper, KeepsSteps
 from .loss import check_budget, check_metrics, warn_of_loss
 from .policy import Policy, Rule
 from .reader import SnapshotReader
+from .reads import ReadLimit
 from .retention import Retention
 from .saving import Saver
 from .signals import Drain
@@ -52,6 +53,7 @@ class CheckpointManager(KeepsSteps):
         keep_every_seconds: float | None = None,
         best_fn: Callable[[Mapping[str, float]], float] | None = None,
         max_files: int | None = None,
+        max_restore_bytes: int | None = None,
         loss_budget: int = 3,
         threads: int | None = None,
         readonly: bool = False,
@@ -60,15 +62,18 @@ class CheckpointManager(KeepsSteps):
 
         policy: None goes on with the store's own ("lossy" for a new one). exact: "latest" keeps
         the newest snapshot bit for bit, "none" saves what that costs. full_every: a full snapshot
-        every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay,
-        the newest and (with best_fn, a function of `metrics`) the best, beside those that are
-        multiples of keep_period, one every keep_every_seconds, and pinned ones. max_files: how
-        many files a restore reads at most, 3 or more: deltas are merged to hold that. loss_budget:
-        `restore` warns of a line that has been through more lossy restores since its last full
-        snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there are; 1 leaves the
-        most to training beside asynchronous saves. readonly: takes no lock and writes nothing.
-        Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError` for max_files in an
-        object store, `OSError` from the disk.
+        every so many saves, 0: only where a delta cannot be. max_to_keep: how many steps stay
+        (None: all, whatever else is asked for), the newest and (with best_fn, a function of
+        `metrics`) the best, beside those that are multiples of keep_period, one every
+        keep_every_seconds, and pinned ones. max_files: how many files a restore reads at most, 3
+        or more: deltas are merged to hold that. max_restore_bytes: how many bytes it reads at most,
+        of whole files: where a delta would be beyond that a full snapshot is saved, with a warning
+        if it is so itself; give it room for one, a residual and some deltas, or there will be no
+        deltas. loss_budget: `restore` warns of a line that has been through more lossy restores
+        since its last full snapshot. threads: None takes `CKPTZ_NUM_THREADS`, or the cores there
+        are; 1 leaves the most to training beside asynchronous saves. readonly: takes no lock and
+        writes nothing. Raises `PolicyError` and `ValueError` for what cannot be, `CkptzError` for
+        max_files in an object store, `OSError` from the disk.
         """
         if exact not in ("latest", "none"):
             raise ValueError(f"exact={exact!r} is not 'latest' or 'none'")
@@ -86,7 +91,8 @@ class CheckpointManager(KeepsSteps):
             raise FileNotFoundError(f"{path}: there is no store to read")
         self._store.refresh()
         found = self._stored_policy() if policy is None else Policy.of(policy)
-        self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every)
+        limit = ReadLimit(self._store, max_restore_bytes, merges=max_files is not None)
+        self._writer = SnapshotWriter(self._store, found, exact == "latest", full_every, limit)
         self._saver = Saver(self._store, self._reader, self._writer, self._threads)
         self._keeper = Keeper(self._store, self._writer, rules, max_files)
         self._saver.after = self._keeper.after_save
@@ -188,8 +194,9 @@ class CheckpointManager(KeepsSteps):
         Bit for bit as it was stored; the newest one (with `exact="latest"`) as it was saved. A
         damaged newest snapshot is skipped with a warning. keys: a glob of key paths, or several:
         a flat dict of the leaves that match. like: a template whose structure the state gets;
-        leaves are found by key path, those of the snapshot that it lacks are left out. An array
-        of another shape or dtype than the template's raises `MismatchError`; cast: convert dtypes
+        leaves are found by key path, those of the snapshot that it lacks are left out, a longer
+        list's last items too; one that the snapshot lacks raises `MissingKeyError`. An array of
+        another shape or dtype than the template's raises `MismatchError`; cast: convert dtypes
         (but never to integers what is none). as_numpy: NumPy arrays for torch tensors. types:
         classes of named tuples. rewind: go on saving from here; later steps leave the line at the
         next save. residual: False gives the newest snapshot as it will be once it is history.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -67,11 +67,14 @@ def files_to_merge(chain: Sequence[Entry], most: int) -> list[Entry]:
     return [layer for layer in chain if layer.listed in chosen] if len(chosen) > 1 else []
 
 
-def merge_files(store: Store, entries: Sequence[Entry]) -> str | None:
+def merge_files(
+    store: Store, entries: Sequence[Entry], admits: Callable[[Sequence[Entry], int], bool]
+) -> str | None:
     """Write a file with all that is needed of the files of some snapshots; return its name.
 
-    None where they are in one file already, and nothing else. The sources stay: what they hold is
-    then there twice. Raises `FormatError` for damaged ones, or `OSError`; nothing has changed then.
+    None where they are in one file already, and nothing else, or where `admits` says no to them in
+    a file of so many bytes. The sources stay: what they hold is then there twice. Raises
+    `FormatError` for damaged ones, or `OSError`; nothing has changed then.
     """
     listed = {entry.listed for entry in entries}
     kept = store.entries.keys() - store.hidden
@@ -98,7 +101,8 @@ def merge_files(store: Store, entries: Sequence[Entry]) -> str | None:
         file = FileWriter(sink, SNAPSHOT, MERGED | features & ~PARTS)
         _copy_payload(store, files, chosen, absent, file)
         metadata = _metadata(store, chosen, files.stored, absent)
-        file.finish_with(metadata)
+        if not admits(chosen, file.finish_with(metadata)):
+            return None
         sink.sync()
         name = merged_name(chosen[-1].meta.step, metadata)
         undone = undo.enter_context(contextlib.ExitStack())

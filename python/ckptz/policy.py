@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -108,7 +109,7 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         value = getattr(self, name)
         if value is None:
             return
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):  # NumPy's scalars are
             raise PolicyError(f"{name}={value!r} is not a number")
         try:
             bound = float(value)
@@ -179,10 +180,12 @@ class Policy:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         """Make a policy of `rules`. Raises `PolicyError` if there are none or one is no rule."""
+        if not isinstance(rules, Iterable):
+            raise PolicyError(f"{rules!r:.80} is no policy: give one, its rules, or its name")
         self.rules: tuple[Rule, ...] = tuple(rules)
         for rule in self.rules:
             if not isinstance(rule, Rule):
-                raise PolicyError(f"{rule!r} is not a ckptz.Rule")
+                raise PolicyError(f"{rule!r:.80} is not a ckptz.Rule, as each rule of a policy is")
         if not self.rules:
             raise PolicyError("a policy needs at least one rule")
         self._matchers = [glob(rule.pattern) for rule in self.rules]

@@ -8,6 +8,7 @@ from . import codec
 from .errors import FormatError
 from .layers import nbytes_of, shape_of
 from .metadata import Stored
+from .reads import bytes_of, files_read
 from .snapshot import Extra
 from .store import Entry, Store
 
@@ -102,9 +103,7 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
     residual = store.residuals.get(entry.id)
     # A record that is not lossy is exact whatever its base, but for a link to a lossy one.
     exact = residual is not None or not any(t.lossy or t.age for t in tensors.values())
-    read = {layer.listed for layer in chain}
-    if residual is not None:
-        read.add(residual.listed)
+    read = files_read(store, entry)
     extra = Extra.of(stored.meta)
     return SnapshotStats(
         step=entry.meta.step,
@@ -122,7 +121,7 @@ def snapshot_stats(store: Store, entry: Entry) -> SnapshotStats:
         metrics=extra.measured(),
         pinned=entry.id in store.pinned,
         restore_files=len(read),
-        restore_bytes=sum(listed.size for listed in read),
+        restore_bytes=bytes_of(read),
         tensors=tensors,
     )
 

@@ -42,7 +42,8 @@ class Template:
     """A state whose structure, shapes and dtypes a restored one must have.
 
     Its leaves are arrays, torch tensors, or anything with a shape and a dtype; any other leaf
-    stands for a plain value, whatever that is.
+    stands for a plain value, whatever that is. It may be a part of the state: keys that it lacks
+    are left out, and of a list or tuple that is shorter here the last items.
     """
 
     def __init__(self, like: object, *, cast: bool = False) -> None:

@@ -7,23 +7,27 @@ delta is written, so until that is durable it counts as lost.
 from __future__ import annotations
 
 import contextlib
-import time
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from . import codec
 from .base import Base, Sources, predictions_of, rebuild
 from .encode import Encoded, Predicted, encode_tensors, sums_of
-from .errors import FormatError, NetworkError, StateChangedError, warn
+from .errors import NetworkError, StateChangedError
 from .file import EXTRA, RESIDUAL, FileWriter
 from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
-from .policy import Policy, Rule
+from .policy import Policy
 from .publish import Attempt, attempt
+from .reads import ReadLimit, Room, TooMuchError
+from .recording import new_meta
 from .schema import Schema
-from .snapshot import LARGEST_SEQUENCE, Extra, Meta, identify, pack_values, schema_digest
+from .snapshot import Extra, Meta, identify
+from .specs import Specs
 from .state import FlatState
 from .storage import Sink
 from .store import Entry, Store
@@ -34,6 +38,20 @@ __all__ = ["SnapshotWriter"]
 # every so many.
 _EAGER = 3
 _SELDOM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What is to be saved, against whatever."""
+
+    step: int
+    flat: FlatState
+    schema: Schema
+    values: list[Any]
+    """Encoded."""
+    previous: Entry | None
+    """What the line goes on from."""
+    metrics: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -52,23 +70,27 @@ class _Job:
     """How records were predicted before."""
     search: bool
     """Whether to look for more that can be."""
+    room: Room
+    """What it may take."""
 
 
 class SnapshotWriter:
     """Writes the snapshots of one store, one after another."""
 
-    def __init__(self, store: Store, policy: Policy, exact: bool, full_every: int) -> None:
+    def __init__(
+        self, store: Store, policy: Policy, exact: bool, full_every: int, limit: ReadLimit
+    ) -> None:
         """Say how to write; nothing is touched yet. `exact`: whether the newest has a residual."""
         self.store = store
         self.policy = policy
         self._exact = exact
         self._full_every = full_every
+        self.limit = limit
         self._base: Base | None = None
         self.tip: Entry | None = None
         """Where to go on from, if not from the newest snapshot."""
         self._schema: Schema | None = None
-        self._specs: list[codec.Spec] | None = None
-        self._warned: set[int] = set()
+        self._specs = Specs(policy)
         self._restored: tuple[bytes, bool] | None = None
         self._has_saved = False
 
@@ -108,31 +130,63 @@ class SnapshotWriter:
         with it. Raises `OSError` where the disk refuses; the store is then as it was.
         """
         schema = self._schema_of(flat)
-        specs = self._specs_of(schema)
         old, previous = self._base_at(after, threads)
-        values = encode_values(flat.values)
-        base = None if old is None or 0 < self._full_every <= len(old.files) else old
-        meta = self._meta(step, schema, values, base, previous)
+        new = _New(step, flat, schema, encode_values(flat.values), previous, metrics or {})
+        if old is not None and self._extends(old, schema):
+            with contextlib.suppress(TooMuchError):
+                return self._save(new, old, old, threads, progress)
+            old = None  # spent
+        return self._save(new, old, None, threads, progress)
+
+    def _extends(self, base: Base, schema: Schema) -> bool:
+        """Whether to try a delta against a base."""
+        if 0 < self._full_every <= len(base.files):
+            return False
+        return self.limit.expects_room(base.entry, schema, self._exact)
+
+    def _save(
+        self,
+        new: _New,
+        old: Base | None,
+        base: Base | None,
+        threads: int,
+        progress: Callable[[int], None] | None,
+    ) -> Entry:
+        """Write a delta against a base, or a full snapshot; `old` has memory that may be used.
+
+        Raises `TooMuchError` if the delta does not fit; the base is lost then.
+        """
+        job = self._job(new, old, base)
+        entry, headers = self._commit(job, threads, progress)
+        self.tip = self._restored = None
+        self._has_saved = True
+        before = [] if base is None else base.files
+        files, known = [*before, entry.listed], predictions_of(new.schema, headers)
+        self._base = Base(entry, new.schema, job.sources.after, new.values, files, known)
+        if base is None:
+            self.limit.note_full(entry)
+        return entry
+
+    def _job(self, new: _New, old: Base | None, base: Base | None) -> _Job:
+        """Say how to save; whatever base there was is spent."""
+        schema, previous = new.schema, new.previous
+        specs = self._specs.of(schema)
+        meta = new_meta(self.store, self.policy, new.step, schema, new.values, base, previous)
         holds_schema = base is None or base.entry.meta.schema != meta.schema
         stale = {} if base is None else stale_tensors(self.policy, base, schema)
         restores = 0
         if base is not None and previous is not None:
             restores = Extra.of(previous.meta).lossy_restores
             restores += self._restored == (previous.id, False)
-        extra = pack_extra(restores, stale, metrics or {})
+        extra = pack_extra(restores, stale, new.metrics)
         meta = msgspec.structs.replace(meta, extra=extra)
+        known, search = _siblings(schema, base)
+        room = Room(math.inf) if base is None else self.limit.room(base.entry, schema)
         # From here to the end the base is neither the old nor the new one.
         self._base = None
-        sources = Sources.of(flat.arrays, schema, old, base)
-        known, search = _siblings(schema, base)
-        job = _Job(sources, schema, meta, holds_schema, specs, flat.own, stale, known, search)
-        entry, headers = self._commit(job, threads, progress)
-        self.tip = self._restored = None
-        self._has_saved = True
-        before = [] if base is None else base.files
-        files, known = [*before, entry.listed], predictions_of(schema, headers)
-        self._base = Base(entry, schema, sources.after, values, files, known)
-        return entry
+        sources = Sources.of(new.flat.arrays, schema, old, base)
+        own = new.flat.own
+        return _Job(sources, schema, meta, holds_schema, specs, own, stale, known, search, room)
 
     def _base_at(self, after: Entry | None, threads: int) -> tuple[Base | None, Entry | None]:
         """Return the base after a snapshot, or an older one if that is damaged, and which."""
@@ -150,74 +204,8 @@ class SnapshotWriter:
 
     def _schema_of(self, flat: FlatState) -> Schema:
         if self._schema is None or self._schema.raw != flat.schema:
-            self._specs = None
             self._schema = Schema.parse(flat.schema)
         return self._schema
-
-    def _specs_of(self, schema: Schema) -> list[codec.Spec]:
-        if self._specs is not None:
-            return self._specs
-        specs: list[codec.Spec] = []
-        rules: list[Rule | None] = []
-        matched = set(self._warned)
-        for path, kind, tensor in schema.leaves(attributes=True):
-            if kind == "value":
-                continue
-            number = self.policy.match(path)
-            rule = None if number is None else self.policy.rules[number]
-            node = schema.tensors[tensor]
-            spec = codec.spec_for(rule, path, node.dtype, node.shape)
-            matched.add(-1 if number is None else number)
-            if kind == "tensor":
-                specs.append(spec)
-                rules.append(rule)
-            elif codec.is_exact(spec):
-                specs[tensor] = spec
-            elif rule is not None and not codec.is_exact(specs[tensor]):
-                first = rules[tensor] = (rules[tensor] or rule).within(rule)
-                specs[tensor] = codec.spec_for(first, node.path, node.dtype, node.shape)
-        for number, rule in enumerate(self.policy.rules):
-            # A rule for all the rest may find nothing left, and is no typing error.
-            if number not in matched and rule.pattern != "*" and schema.tensors:
-                self._warned.add(number)
-                warn(f"the rule {rule.pattern!r} matches no tensor")
-        self._specs = specs
-        return specs
-
-    def _meta(
-        self,
-        step: int,
-        schema: Schema,
-        packed: list[object],
-        base: Base | None,
-        previous: Entry | None,
-    ) -> Meta:
-        name = schema_digest(schema.raw)
-        same = base is not None and base.entry.meta.schema == name
-        values, changes = pack_values(packed, base.values if base is not None and same else None)
-        last = self.store.last_sequence
-        if last >= LARGEST_SEQUENCE:
-            raise FormatError(f"{self.store.storage}: its sequence numbers are used up")
-        ranges = [] if previous is None else list(previous.meta.rewound)
-        ranges.append((0 if previous is None else previous.meta.sequence + 1, last))
-        recorded = base is not None and self._records_policy(base.entry)
-        return Meta(
-            sequence=last + 1,
-            step=step,
-            parent=None if base is None else base.entry.id,
-            schema=name,
-            created=max(0, time.time_ns() // 1_000_000),
-            values=values,
-            changes=changes,
-            rewound=_joined(ranges),
-            policy=None if recorded else [tuple(rule) for rule in self.policy.to_builtins()],
-        )
-
-    def _records_policy(self, entry: Entry) -> bool:
-        try:
-            return self.store.policy(entry) == self.policy
-        except FormatError:  # a policy of some other version
-            return False
 
     def _commit(
         self, job: _Job, threads: int, progress: Callable[[int], None] | None
@@ -227,10 +215,12 @@ class SnapshotWriter:
         with attempt(self.store, job.meta, sum(target.nbytes for target in targets)) as files:
             checked = self._exact and not job.meta.full and not job.own
             sums = sums_of(targets, threads) if checked else None
-            encoded, meta = self._encode(job, files, threads, progress)
+            encoded, meta, size = self._encode(job, files, threads, progress)
+            job.room.check(size)
             found = identify(meta, encoded.headers)
             if self._exact and (encoded.lossy or job.stale):
-                self._encode_residual(job, found, files.residual(found), threads)
+                residual = self._encode_residual(job, found, files.residual(found), threads)
+                job.room.check(size, residual)
             if sums is not None and sums != sums_of(targets, threads):
                 raise StateChangedError(
                     f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
@@ -242,8 +232,8 @@ class SnapshotWriter:
 
     def _encode(
         self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
-    ) -> tuple[Encoded, bytes]:
-        """Write a snapshot file; return its records and its meta."""
+    ) -> tuple[Encoded, bytes, int]:
+        """Write a snapshot file; return its records, its meta and its size."""
         file = FileWriter(files.sink, files.kind, EXTRA if job.meta.extra else 0)
         encoded = encode_tensors(
             file,
@@ -258,11 +248,11 @@ class SnapshotWriter:
             progress=progress,
         )
         meta = msgspec.structs.replace(files.meta, marks=int(not encoded.finite)).encode()
-        file.finish(meta, encoded.headers, job.schema.raw if job.holds_schema else None)
-        return encoded, meta
+        schema = job.schema.raw if job.holds_schema else None
+        return encoded, meta, file.finish(meta, encoded.headers, schema)
 
-    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> None:
-        """Write the exact difference between the state and its reconstruction."""
+    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> int:
+        """Write the exact difference of the state to its reconstruction; return the size."""
         file = FileWriter(sink, RESIDUAL)
         targets, after = job.sources.targets, job.sources.after
         exact = [codec.EXACT] * len(targets)
@@ -271,7 +261,7 @@ class SnapshotWriter:
         )
         meta = job.meta
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)
-        file.finish(own.encode(), encoded.headers, None)
+        return file.finish(own.encode(), encoded.headers, None)
 
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""
@@ -306,14 +296,3 @@ def _siblings(schema: Schema, base: Base | None) -> tuple[list[Predicted | None]
         return [], True
     deltas = len(base.files) - 1
     return base.predictions, deltas < _EAGER or deltas % _SELDOM == 0
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges as ones that rise and do not touch; empty ones are left out."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(r for r in ranges if r[0] <= r[1]):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined

@@ -151,6 +151,10 @@ def test_tighter_bounds_take_more(tmp_path: Path) -> None:
         {"max_error": math.nan},
         {"max_error": True},
         {"max_error": "1e-3"},
+        {"max_error": np.bool_(True)},
+        {"max_error": np.float32(math.nan)},
+        {"max_error": np.array(1e-3)},
+        {"max_error": 1j},
         {"max_error": 10**400},
         {"max_rel_error": 0.0},
         {"max_rel_error": -math.inf},
@@ -164,6 +168,18 @@ def test_bounds_that_cannot_be(fields: dict[str, Any]) -> None:
     (name,) = fields.keys() & {"max_error", "max_rel_error"}
     with pytest.raises(ckptz.PolicyError, match=f"^{name}="):
         Rule(**fields)
+
+
+@pytest.mark.parametrize(
+    "number", [np.float32(1e-3), np.float16(1e-3), np.int8(3), np.float64(1e-3), Fraction(1, 3)]
+)
+def test_any_real_number_is_a_bound(tmp_path: Path, number: Any) -> None:
+    rule = Rule(max_error=number)
+    assert type(rule.max_error) is float
+    assert rule.max_error == float(number)
+    with CheckpointManager(tmp_path, rule) as manager:
+        manager.save(0, stores.small())
+    assert CheckpointManager(tmp_path).policy == Policy([rule])
 
 
 def test_bounds_are_recorded_with_the_policy(tmp_path: Path) -> None:

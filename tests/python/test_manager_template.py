@@ -80,6 +80,14 @@ def test_a_part_in_another_order_and_other_containers(manager: CheckpointManager
     assert_same(manager.restore(like=[]), [])
 
 
+def test_of_a_shorter_list_the_last_items_are_left_out(manager: CheckpointManager) -> None:
+    """As keys are that the template lacks; a longer one has items that are not there."""
+    assert_same(manager.restore(like={"list": [STATE["list"][0], 0]}), {"list": STATE["list"][:2]})
+    assert_same(manager.restore(like={"list": ()}), {"list": ()})
+    with pytest.raises(ckptz.MissingKeyError, match=r"has no list/3$"):
+        manager.restore(like={"list": [*STATE["list"], 0]})
+
+
 def test_containers_are_the_template_s(tmp_path: Path) -> None:
     with CheckpointManager(tmp_path) as manager:
         manager.save(0, {"a": {"left": 1, "right": 2}, "b": [3, 4], "c": {"x": 5}, "d": {"x": 6}})

@@ -37,6 +37,28 @@ def test_keys_give_a_flat_dict(tmp_path: Path) -> None:
     assert manager.all_steps() == [0]
 
 
+def test_keys_that_are_none(tmp_path: Path) -> None:
+    manager = saved(tmp_path, 0)
+    wrong: list[Any] = [3, [3], ["w", None], b"w", {"w": 1, 3: 2}]
+    for keys in wrong:
+        with pytest.raises(ValueError, match=r"^keys=.*: .* is not text, a glob of key paths"):
+            manager.restore(keys=keys)
+    assert manager.all_steps() == [0]
+
+
+@pytest.mark.filterwarnings("ignore::ckptz.CkptzWarning")
+def test_keys_that_can_be_looked_at_once_only(tmp_path: Path) -> None:
+    """The newest snapshot is damaged: the one before is looked through for the same keys."""
+    manager = saved(tmp_path, 0, 1, exact="none", full_every=1)
+    path = stores.snapshot_files(tmp_path)[1]
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    manager.reload()
+    once: Any = iter(["n", "w"])
+    assert_same(manager.restore(keys=once), {"w": np.full(40, 0, "f4"), "n": 0})
+
+
 def test_restored_arrays_are_fresh_writable_memory(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
     for step, tree in enumerate(stores.training(3)):

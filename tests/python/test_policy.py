@@ -95,8 +95,13 @@ def test_rules_that_cannot_be(fields: dict[str, Any]) -> None:
 
 
 def test_policies_that_cannot_be(tmp_path: Path) -> None:
-    for rules in ([], ["*"], [Rule(), None], 3):
-        with pytest.raises((ckptz.PolicyError, TypeError)):
+    for rules, text in (
+        ([], "needs at least one rule"),
+        (["*"], r"'\*' is not a ckptz\.Rule"),
+        ([Rule(), None], r"None is not a ckptz\.Rule"),
+        (3, "^3 is no policy: give one, its rules, or its name"),
+    ):
+        with pytest.raises(ckptz.PolicyError, match=text):
             CheckpointManager(tmp_path, rules)  # type: ignore[arg-type]
 
 

@@ -139,7 +139,7 @@ def test_the_best_stay(tmp_path: Path) -> None:
 
 def test_metrics_that_are_none(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path, max_to_keep=2, best_fn=lambda metrics: metrics["loss"])
-    for metrics in ({"loss": "low"}, {1: 2.0}):
+    for metrics in ({"loss": "low"}, {1: 2.0}, 3, ["loss"]):
         with pytest.raises(ValueError, match="metrics"):
             manager.save(0, small(), metrics=metrics)  # type: ignore[arg-type]
     # The user's own mistake is theirs, before anything is saved.

@@ -3,12 +3,15 @@ from __future__ import annotations
 import collections
 import enum
 import fractions
+import random
 import struct
 import subprocess
 import sys
 from collections import Counter, OrderedDict, defaultdict
+from pathlib import Path
 from typing import Any
 
+import ckptz
 import numpy as np
 import pytest
 from ckptz.errors import FormatError, UnsupportedTypeError
@@ -155,8 +158,12 @@ class Slots:
         (Color.RED, "Color; convert it to a plain int"),
         (MyDict(), "MyDict; convert it to a plain dict"),
         (Slots(), "Slots; convert it to a plain number or array"),
-        ({1}, "type set; convert"),
-        (range(3), "type range; convert"),
+        ({1}, "type set; convert it to a plain list"),
+        (range(3), "type range; convert it to a plain list"),
+        ((n for n in range(3)), "type generator; convert it to a plain list"),
+        (np.random.default_rng(0), "Generator; store its `bit_generator.state`"),
+        (np.random.RandomState(0), "RandomState; store what its `get_state()` returns"),
+        (random.Random(0), "type random.Random; store what its `getstate()` returns"),
         (np.array([None]), "numpy.ndarray; arrays of dtype object are not stored"),
         (np.zeros(2, [("a", "f4")]), "numpy.ndarray; arrays of dtype"),
         (np.zeros(2, "V3"), "arrays of dtype"),
@@ -173,6 +180,14 @@ def test_types_that_are_not_stored(value: Any, message: str) -> None:
         flatten({"optimizer": [{"lr": value}]})
     assert str(caught.value).startswith("optimizer/0/lr: cannot store ")
     assert message in str(caught.value)
+
+
+def test_the_states_of_generators_are_stored(tmp_path: Path) -> None:
+    """What the messages above advise."""
+    made = np.random.default_rng(0), np.random.RandomState(0), random.Random(0)
+    state = [made[0].bit_generator.state, made[1].get_state(), made[2].getstate()]
+    ckptz.save_file(state, tmp_path / "one.ckptz")
+    assert_same(ckptz.load_file(tmp_path / "one.ckptz"), state)
 
 
 def test_the_state_itself_is_refused() -> None:

@@ -30,7 +30,8 @@ def refused() -> list[tuple[Any, str]]:
         (torch.float32, "type torch.dtype; convert it"),
         (torch.device("cpu"), "type torch.device; convert it"),
         (torch.max(ones, 0), "type torch.return_types.max; convert it to a plain tuple"),
-        (torch.Generator(), "Generator; convert it"),
+        (torch.Generator(), "Generator; store what its `get_state()` returns"),
+        (torch.nn.Linear(2, 2), "Linear; store what its `state_dict()` returns"),
     ]
 
 

@@ -83,6 +83,13 @@ def _add_saving(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="a full snapshot every N steps; 0: only where it is needed (default: 50)",
     )
+    parser.add_argument(
+        "--max-restore-bytes",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="a full snapshot where a restore would read more than N bytes; 0: no bound (default)",
+    )
 
 
 def run(options: argparse.Namespace, console: Console) -> Outcome:
@@ -97,6 +104,7 @@ def run(options: argparse.Namespace, console: Console) -> Outcome:
             options.policy,
             exact=options.exact,
             full_every=options.full_every,
+            max_restore_bytes=options.max_restore_bytes or None,
             threads=options.threads,
         ) as manager,
         console.progress("pack", sum(path.stat().st_size for _, path in todo)) as progress,
