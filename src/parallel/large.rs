@@ -44,7 +44,7 @@ impl Current {
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
         // Of a tensor that is as it was nothing is looked at later.
-        let finite = chunks > 0 || all_finite(tensor.element, tensor.target)?;
+        let finite = chunks > 0 || is_residual(&tensor.base) || all_finite(tensor.element, tensor.target)?;
         Ok(Current { plan, record, next: 0, chunks, finite })
     }
 
@@ -71,6 +71,7 @@ impl Current {
         let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
         let count = (pool.threads() * BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
         slots.resize_with(count, Vec::new);
+        let residual = is_residual(&tensor.base);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
         let pieces = tensor.target[start..start + length].chunks(chunk_bytes).enumerate().map(|(i, target)| {
@@ -84,7 +85,7 @@ impl Current {
         let (plan, element) = (&self.plan, tensor.element);
         let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
             let (number, target, siblings) = piece;
-            let finite = all_finite(element, target)?;
+            let finite = residual || all_finite(element, target)?;
             Ok((finite, plan.encode_chunk(number, target, &mut base, siblings, slot)?))
         };
         for result in pool.map(work, encode) {
@@ -107,8 +108,8 @@ pub fn encode_one(
     let siblings = beside.of(family.as_deref());
     let mut current = Current::new(tensor, family, siblings, &Pool::new(1)?)?;
     if current.chunks > 0 {
+        current.finite = is_residual(&tensor.base) || all_finite(tensor.element, tensor.target)?;
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
-        current.finite = all_finite(tensor.element, tensor.target)?;
         current.record.add(current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?);
     }
     Ok(current.finish(tensor.element))
@@ -132,6 +133,11 @@ fn base_chunks<'a>(base: &'a mut TensorBase<'_>, range: Range<usize>, chunk_byte
         ChunkBase::Previous(base) => base.chunks_mut(chunk_bytes).map(ChunkBase::Previous).collect(),
         ChunkBase::Own(base) => base.chunks(chunk_bytes).map(ChunkBase::Own).collect(),
     }
+}
+
+/// Whether it is part of a residual: whether all is finite has been told by the snapshot.
+fn is_residual(base: &TensorBase<'_>) -> bool {
+    matches!(base, TensorBase::Own(_))
 }
 
 /// Whether every entry is finite; true of what are no floats.
