@@ -50,6 +50,7 @@ class Machine(RuleBasedStateMachine):
         keep=st.none() | st.integers(1, 4),
         period=st.none() | st.integers(2, 5),
         most=st.none() | st.integers(3, 5),
+        room=st.none() | st.integers(2_000, 20_000),
     )
     def begin(
         self,
@@ -58,9 +59,10 @@ class Machine(RuleBasedStateMachine):
         keep: int | None,
         period: int | None,
         most: int | None,
+        room: int | None,
     ) -> None:
         self.policy, self.full_every = policy, full_every
-        self.keep, self.period, self.most = keep, period, most
+        self.keep, self.period, self.most, self.room = keep, period, most, room
         self.open()
 
     def open(self) -> None:
@@ -71,6 +73,7 @@ class Machine(RuleBasedStateMachine):
             max_to_keep=self.keep,
             keep_period=self.period,
             max_files=self.most,
+            max_restore_bytes=self.room,
             threads=1,
         )
 
@@ -95,17 +98,21 @@ class Machine(RuleBasedStateMachine):
             assert stores.arrays_of(found) == self.steps[step].base
             for later in [one for one in known if one > step]:
                 del self.steps[later]
-        step = max(self.steps, default=-1) + ahead
+        before = max(self.steps, default=-1)
+        step = before + ahead
         self.manager.save(step, self.tree)
         base = stores.base_of(self.manager)
-        if not self.manager.stats(step).finite:
-            self.keep = None  # .. and the rules keep more then
-            self.manager.close()
-            self.open()
+        kept = {n: snap for n, snap in self.steps.items() if n == before}
         self.steps[step] = Snap(base, stores.arrays_of(self.tree))
         self.newest = step
         self.apply_rules()
-        if self.most is not None:
+        if not self.manager.stats(step).finite:
+            self.steps |= kept  # the last that is
+            self.keep = None  # .. and the rules keep more from then on
+            self.manager.close()
+            self.open()
+        # A merge that the other bound forbids is made up for by the next save.
+        if self.most is not None and self.room is None:
             assert all(self.manager.stats(s).restore_files <= self.most for s in self.steps)
 
     def pick(self, number: int) -> int | None:
@@ -179,6 +186,9 @@ class Machine(RuleBasedStateMachine):
             assert stores.arrays_of(reader.restore(step, residual=False)) == snap.base
             if snap.exact or step == self.newest:
                 assert stores.arrays_of(reader.restore(step)) == snap.state
+        for found in map(reader.stats, self.steps):
+            alone = found.kind == "full" and found.restore_files == 1 + (found.residual_bytes > 0)
+            assert self.room is None or found.restore_bytes <= self.room or alone
         assert reader.verify().problems == []
         if self.steps:
             check_plain(reader)
