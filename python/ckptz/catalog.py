@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +11,7 @@ from .errors import FormatError, UnknownVersionError
 from .file import RESIDUAL_SUFFIX, SUFFIX, Entry, FileReader
 from .marks import HIDDEN, PIN, Mark, read_mark
 from .share import COMMIT
-from .storage import Listed, Storage, is_shortage
+from .storage import NO_FILES, Listed, Storage, is_shortage
 
 __all__ = ["Catalog"]
 
@@ -38,31 +38,38 @@ class Catalog:
     """Files that may hold snapshots and could not be used."""
 
     @staticmethod
-    def listed(storage: Storage) -> list[Listed]:
-        """List the files of a store."""
-        return [one for one in storage.names() if one.name.endswith((SUFFIX, PIN, HIDDEN))]
+    def listed(storage: Storage, known: Mapping[str, Listed] = NO_FILES) -> list[Listed]:
+        """List the files of a store; known: those that need not be looked at again."""
+        found = storage.names(known)
+        return [one for one in found if one.name.endswith((SUFFIX, PIN, HIDDEN))]
 
     @classmethod
     def read(cls, storage: Storage, listed: Sequence[Listed], known: Catalog) -> Catalog:
         """Read the files that are not known already."""
         made = cls()
-        new = (one for one in listed if not known._knows(one))
-        reads = {one: storage.begin(partial(_read_file, storage, one)) for one in new}
+        reads = {}
         for one in listed:
-            if one in known.files:
-                made.files[one] = known.files[one]
-            elif one in known.marks:
-                made.marks[one] = known.marks[one]
-            elif one in known.bad:
-                made._take_bad(one, known.bad[one])
+            # One after another, as a store has many files: nearly all are snapshots that are known.
+            if (entries := known.files.get(one)) is not None:
+                made.files[one] = entries
+            elif (mark := known.marks.get(one)) is not None:
+                made.marks[one] = mark
+            elif (text := known.bad.get(one)) is not None:
+                made._take_bad(one, text)
             else:
-                made._take_new(one, reads[one])
-        made.joined = join(entry for found in made.files.values() for entry in found)
+                reads[one] = storage.begin(partial(_read_file, storage, one))
+        for one, read in reads.items():
+            made._take_new(one, read)
+        made.joined = join([entry for found in made.files.values() for entry in found])
         made.problems |= made.joined.problems(storage)
         return made
 
-    def _knows(self, one: Listed) -> bool:
-        return one in self.files or one in self.marks or one in self.bad
+    def is_of(self, listed: Sequence[Listed]) -> bool:
+        """Whether this is all that such a listing tells: nothing is new, and nothing gone."""
+        count = len(self.files) + len(self.marks) + len(self.bad)
+        return count == len(listed) and all(
+            one in self.files or one in self.marks or one in self.bad for one in listed
+        )
 
     def _take_new(self, one: Listed, read: _Read) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .file import RESIDUAL_SUFFIX, Entry
@@ -32,9 +32,10 @@ class Joined:
         }
 
 
-def join(files: Iterable[Entry]) -> Joined:
+def join(found: list[Entry]) -> Joined:
     """Put the parts and commits among the files of a store together."""
-    found = list(files)
+    if all(entry.share is None for entry in found):
+        return Joined(found)
     commits = {e.share: e for e in found if e.kind == COMMIT and e.share is not None}
     named = {(share.digest, share.nonce): commit for share, commit in commits.items()}
     nonces = {share.nonce for share in commits}
@@ -68,7 +69,7 @@ def own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
     found = {
         name: entry
         for name, entry in snapshots.items()
-        if not entry.meta.full or entry.meta.policy is not None or name in parents
+        if (meta := entry.meta).parent is not None or meta.policy is not None or name in parents
     }
     return found or snapshots
 
@@ -76,6 +77,8 @@ def own(snapshots: dict[bytes, Entry]) -> dict[bytes, Entry]:
 def orphans(snapshots: Mapping[bytes, Entry]) -> dict[bytes, bytes]:
     """Return the snapshots whose chain is not all there, each with the id that it ends for."""
     found: dict[bytes, bytes] = {}
+    if {entry.meta.parent for entry in snapshots.values()} - snapshots.keys() <= {None}:
+        return found
     for entry in sorted(snapshots.values(), key=lambda e: e.meta.sequence):
         parent = entry.meta.parent
         if parent is not None and (parent in found or parent not in snapshots):

@@ -85,6 +85,8 @@ class Keeper:
     def _move_pin(self, entry: Entry) -> None:
         """Have a new generation take over the pin of older ones of its step."""
         store = self._store
+        if not store.pinned:
+            return
         older = {e.id for e in store.steps().get(entry.meta.step, ()) if e.id != entry.id}
         if not older.isdisjoint(store.pinned):
             write_mark(store.storage, entry, PIN)

@@ -18,7 +18,7 @@ from .policy import Policy
 from .schema import Schema
 from .share import sequence_of
 from .snapshot import schema_digest
-from .storage import Listed, Storage
+from .storage import NO_FILES, Listed, Storage
 
 __all__ = ["SUFFIX", "Entry", "Store", "file_name"]
 
@@ -44,6 +44,10 @@ class Store:
         self._warned: frozenset[bytes] = frozenset()
         self._damaged: dict[tuple[Listed, bytes], str] = {}
         self._schemas: dict[bytes, Schema] = {}
+        # Steps of the newest line, and the entries that they were found among.
+        self._steps: tuple[dict[bytes, Entry], dict[int, list[Entry]]] = ({}, {})
+        # The last of them, likewise.
+        self._newest: tuple[dict[bytes, Entry], Entry | None] = ({}, None)
         # Sequence number of what was last committed through this object, where that is known.
         self.written: int | None = None
         self._refreshing = threading.RLock()
@@ -61,8 +65,9 @@ class Store:
         """
         with self._refreshing:
             before = self.problems
-            listed = Catalog.listed(self.storage)
-            for _ in range(_TRIES):
+            listed = Catalog.listed(self.storage, self._as_they_were() if alone else NO_FILES)
+            settled = alone and not self.catalog.joined.dangling
+            for _ in range(0 if settled and self.catalog.is_of(listed) else _TRIES):
                 self.catalog = Catalog.read(self.storage, listed, self.catalog)
                 self._damaged = {
                     key: text for key, text in self._damaged.items() if key[0] in self.catalog.files
@@ -86,6 +91,17 @@ class Store:
         for text in found:
             warn(f"skipped: {text}")
         self._warn_of_orphans()
+
+    def _as_they_were(self) -> dict[str, Listed]:
+        """Return files that nobody has touched if only the writer changes any, by name.
+
+        Not those that it goes on from: where it matters it is looked whether that is so.
+        """
+        known = {one.name: one for one in self.catalog.files}
+        newest = self.newest()
+        for entry in [] if newest is None else self._ancestors(newest):
+            known.pop(entry.name, None)
+        return known
 
     def _warn_of_orphans(self) -> None:
         """Warn of what the line lacks, unless that may be in files that were warned of."""
@@ -183,34 +199,42 @@ class Store:
 
         A file that cannot be read may have the next one, if it is as new as the newest that can.
         """
-        entries = self.entries.values()
-        newest = max((entry.listed.changed for entry in entries), default=0)
-        unreadable = self.catalog.unreadable
-        hidden = sum(may_be_newest(one.name) and one.changed >= newest for one in unreadable)
+        newest, unreadable = self.newest(), self.catalog.unreadable
+        hidden = 0
+        if unreadable:
+            changed = max((entry.listed.changed for entry in self.entries.values()), default=0)
+            hidden = sum(may_be_newest(one.name) and one.changed >= changed for one in unreadable)
+        last = -1 if newest is None else newest.meta.sequence
         # Of a commit the name is enough, and what makes writers collide.
-        named = [sequence_of(one.name) for one in (*self.catalog.files, *unreadable)]
-        return max((*named, *(entry.meta.sequence for entry in entries)), default=-1) + hidden
+        for one in (*self.catalog.files, *unreadable):
+            last = max(last, sequence_of(one.name)) if one.name.startswith("commit-") else last
+        return last + hidden
 
     def newest(self) -> Entry | None:
         """Return the snapshot that was committed last."""
-        return max(self.entries.values(), key=lambda e: (e.meta.sequence, e.id), default=None)
+        entries, newest = self._newest
+        if entries is not self.entries:
+            entries = self.entries
+            newest = max(entries.values(), key=lambda e: (e.meta.sequence, e.id), default=None)
+            self._newest = entries, newest
+        return newest
 
     def line(self, tip: Entry | None = None) -> list[Entry]:
         """Return a snapshot (the newest) and what came before it on its line, newest first."""
         tip = tip or self.newest()
         if tip is None:
             return []
-        rewound = tip.meta.rewound
+        last = tip.meta.sequence
         # Where stores have been mixed, several snapshots may have one sequence number.
         own = {layer.meta.sequence: layer.id for layer in self._ancestors(tip)}
         found = [
-            entry
+            (number, entry.id, entry)
             for entry in self.entries.values()
-            if entry.meta.sequence <= tip.meta.sequence
-            and own.get(entry.meta.sequence, entry.id) == entry.id
-            and not any(first <= entry.meta.sequence <= last for first, last in rewound)
+            if (number := entry.meta.sequence) <= last and own.get(number, entry.id) == entry.id
         ]
-        return sorted(found, key=lambda e: (e.meta.sequence, e.id), reverse=True)
+        for first, last in tip.meta.rewound:
+            found = [one for one in found if not first <= one[0] <= last]
+        return [entry for _, _, entry in sorted(found, reverse=True)]
 
     def _ancestors(self, entry: Entry) -> Iterator[Entry]:
         """Yield an entry, its parent and so on, as far as they are there."""
@@ -250,11 +274,20 @@ class Store:
         return (entry for entry in line if good[entry.id] and entry.id not in self.hidden)
 
     def steps(self, tip: Entry | None = None) -> dict[int, list[Entry]]:
-        """Return the restorable steps in numeric order, each with its generations, best first."""
+        """Return the restorable steps in numeric order, each with its generations, best first.
+
+        What is returned is not to be changed.
+        """
+        entries = self.entries
+        if tip is None and self._steps[0] is entries:
+            return self._steps[1]
         found: dict[int, list[Entry]] = {}
         for entry in self.restorable(tip):
             found.setdefault(entry.meta.step, []).append(entry)
-        return dict(sorted(found.items()))
+        found = dict(sorted(found.items()))
+        if tip is None:
+            self._steps = entries, found
+        return found
 
     def pinned_steps(self, tip: Entry | None = None) -> dict[int, Entry]:
         """Return the steps with a pinned generation, each as its best one, in numeric order."""

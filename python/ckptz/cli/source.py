@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import FormatError, MissingSnapshotError
 from ..restore import OpenChain
-from ..storage import Listed, LocalStorage, Reader
+from ..storage import NO_FILES, Listed, LocalStorage, Reader
 from ..store import SUFFIX, Entry, Store
 from .arguments import open_place
 from .console import Console
@@ -30,7 +31,7 @@ class _OneFile(LocalStorage):
     def __truediv__(self, name: str) -> Path:
         return self._shown
 
-    def names(self) -> list[Listed]:
+    def names(self, known: Mapping[str, Listed] = NO_FILES) -> list[Listed]:
         stat = self._place.stat()
         return [Listed(SUFFIX, stat.st_size, stat.st_mtime_ns, stat.st_ino)]
 

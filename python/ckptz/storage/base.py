@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import NetworkError
 
-__all__ = ["Bytes", "Listed", "Sink", "Source", "Storage", "is_shortage"]
+__all__ = ["NO_FILES", "Bytes", "Listed", "Sink", "Source", "Storage", "is_shortage"]
 
 Bytes = NDArray[np.uint8]
 _T = TypeVar("_T")
@@ -36,6 +37,9 @@ class Listed(NamedTuple):
     """When it was made or changed, in nanoseconds."""
     identity: int | str
     """The inode, or the tag of an object."""
+
+
+NO_FILES: Mapping[str, Listed] = MappingProxyType({})
 
 
 class Source(Protocol):
@@ -94,8 +98,11 @@ class Storage(Protocol):
     def create(self) -> None:
         """Make the place, durably, where it must be made."""
 
-    def names(self) -> list[Listed]:
-        """List the files, in order of their names; none if the place is not there."""
+    def names(self, known: Mapping[str, Listed] = NO_FILES) -> list[Listed]:
+        """List the files, in order of their names; none if the place is not there.
+
+        known: files by name that, if they are there, need not be looked at again.
+        """
 
     def open(self, name: str) -> Source:
         """Open a file for reading."""

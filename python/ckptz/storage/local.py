@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from ..errors import StoreLockedError
-from .base import Listed
+from .base import NO_FILES, Listed
 from .files import UNFINISHED, Reader, Writer, sync_directory
 
 __all__ = ["LocalStorage"]
@@ -75,23 +75,24 @@ class LocalStorage:
         with contextlib.suppress(PermissionError):
             sync_directory(directory.parent)
 
-    def names(self) -> list[Listed]:
+    def names(self, known: Mapping[str, Listed] = NO_FILES) -> list[Listed]:
         """List the regular files, in order of their names; none if the directory is not there."""
-        found, links = [], set()
+        found: dict[str, Listed] = {}
+        links = set()
         try:
             with os.scandir(self.directory) as entries:
                 for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        if entry.is_file(follow_symlinks=False):
-                            stat = entry.stat(follow_symlinks=False)
-                            identity = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
-                            found.append(Listed(entry.name, *identity))
-                        elif entry.is_symlink():
-                            links.add(entry.name)
+                    one = known.get(entry.name)
+                    if one is None or one.identity != entry.inode():
+                        one = _looked_at(entry)
+                    if one is not None:
+                        found[one.name] = one
+                    elif entry.is_symlink():
+                        links.add(entry.name)
         except FileNotFoundError:
             return []
         self.links = links
-        return sorted(found)
+        return [found[name] for name in sorted(found)]
 
     def open(self, name: str) -> Reader:
         """Open a file for reading."""
@@ -188,6 +189,17 @@ class LocalStorage:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 self._unfinished.discard(path)
+
+
+def _looked_at(entry: os.DirEntry[str]) -> Listed | None:
+    """Return a regular file as it is; `None` for all else, and for one that is gone."""
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        stat = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return Listed(entry.name, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def _close_locks() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..closing import Closing
 from ..errors import NetworkError, StoreLockedError
-from .base import Bytes, Listed
+from .base import NO_FILES, Bytes, Listed
 from .network import Network
 
 __all__ = ["ObjectReader", "ObjectStorage", "ObjectWriter"]
@@ -70,8 +70,8 @@ class ObjectStorage:
     def create(self) -> None:
         """Do nothing: objects need no place made for them."""
 
-    def names(self) -> list[Listed]:
-        """List the objects, in order of their names."""
+    def names(self, known: Mapping[str, Listed] = NO_FILES) -> list[Listed]:
+        """List the objects, in order of their names; known: that tells all of them anyway."""
         obstore = self.network.obstore
         found = self.network.request(
             "list the objects", self.url, lambda: obstore.list_with_delimiter(self.objects)
