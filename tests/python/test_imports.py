@@ -24,8 +24,8 @@ RUST = ROOT / "src"
 # `__init__.py`, the public names.
 PYTHON_ORDER = """
     errors closing keypath dtypes messagepack schema torch leaves rebuild state policy bounds codec
-    snapshot metadata storage share file commits marks catalog store reads layers restore template
-    reader flat encode stats verify transfer view base loss publish specs recording writer
+    snapshot metadata storage share file commits marks catalog index store reads layers restore
+    template reader flat encode stats verify transfer view base loss publish specs recording writer
     background signals staging saving retention merge keeping single manager inputs outputs plots
     ckptz cli __main__
 """.split()  # noqa: SIM905
