@@ -4,8 +4,9 @@
 
 A FOLDER holds consecutive snapshots of one run, or such folders; a run shorter than --steps is
 walked up and down. --large: also a made-up state of so many million parameters with AdamW's
-moments, in float32. Times are CPU times of restoring the last step of the longest chain, files in
-the page cache, the best of three, as multiples of what a full snapshot took in the same run.
+moments, in float32 (89 are 1 GiB), of which one chain is saved. Times are CPU times of restoring
+the last step of the longest chain, files in the page cache, the best of three, as multiples of what
+a full snapshot took in the same run.
 """
 
 from __future__ import annotations
@@ -54,22 +55,24 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     rows: list[tuple[object, ...]] = []
-    for name, states in runs(options.folders, options.large):
-        rows += table_of(name, states, options.steps)
+    for name, states, steps in runs(options.folders, options.large, options.steps):
+        rows += table_of(name, states, steps)
     text = markdown(rows)
     print(text)
     if options.markdown is not None:
         options.markdown.write_text(PAGE + text + "\n")
 
 
-def runs(tops: list[Path], large: float) -> Iterator[tuple[str, States]]:
+def runs(tops: list[Path], large: float, steps: int) -> Iterator[tuple[str, States, int | None]]:
+    """Yield the runs with the steps to save of each; None: those of one chain."""
     for one, (folder, files) in ((top, found) for top in tops for found in folders([top])):
         if len(files) > 2:
             name = f"{one.name}/{folder}"
             states = [read(path) for path in files]
-            yield name, lambda states=states: itertools.cycle([*states, *states[-2:0:-1]])  # type: ignore[misc]
+            walk = lambda states=states: itertools.cycle([*states, *states[-2:0:-1]])  # noqa: E731
+            yield name, walk, steps
     if large:
-        yield f"{large:g} M parameters", lambda: adam(int(large * 1e6))
+        yield f"{large:g} M parameters", lambda: adam(int(large * 1e6)), None
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -83,22 +86,23 @@ def adam(count: int) -> Iterator[dict[str, Any]]:
     weight = rng.normal(0, 0.02, count).astype("f4")
     first, second = np.zeros_like(weight), np.full_like(weight, 1e-8)
     scale = np.exp(rng.normal(-9, 1, count)).astype("f4")
-    while True:
-        yield {"weight": weight, "exp_avg": first, "exp_avg_sq": second}
+    for iteration in itertools.count():
+        if iteration > 2:  # the first moments are not all zero any more
+            yield {"weight": weight, "exp_avg": first, "exp_avg_sq": second}
         gradient = rng.standard_normal(count, "f4") * scale
         first = np.float32(0.35) * first + np.float32(0.65) * gradient
         second = np.float32(0.6) * second + np.float32(0.4) * gradient**2
         weight = weight - np.float32(3e-4) * first / (np.sqrt(second) + np.float32(1e-8))
 
 
-def table_of(name: str, states: States, steps: int) -> Iterator[tuple[object, ...]]:
+def table_of(name: str, states: States, steps: int | None) -> Iterator[tuple[object, ...]]:
     whole = 0.0
-    for every in EVERY:
+    for every in EVERY if steps else EVERY[:-1]:
         for most in (None, 8) if every > 8 else (None,):
             with tempfile.TemporaryDirectory() as folder:
                 policy: dict[str, Any] = {"full_every": every, "max_files": most, "exact": "none"}
                 with ckptz.CheckpointManager(folder, **policy) as manager:
-                    last = steps - 1 - (steps - 1) % every - 1 if every > 1 else steps - 1
+                    last = end_of_chain(every, steps)
                     for step, state in zip(range(last + 1), states(), strict=False):
                         manager.save(step, state)
                     took = restore_time(manager, last)
@@ -115,6 +119,13 @@ def table_of(name: str, states: States, steps: int) -> Iterator[tuple[object, ..
                         f"{stats.restore_bytes:,}",
                         f"{took / whole:.1f}",
                     )
+
+
+def end_of_chain(every: int, steps: int | None) -> int:
+    """Return the last step before a full snapshot, of those to save."""
+    if steps is None:
+        return max(every, 3) - 1
+    return steps - 1 - (steps - 1) % every - 1 if every > 1 else steps - 1
 
 
 def restore_time(manager: ckptz.CheckpointManager, step: int) -> float:
