@@ -8,7 +8,7 @@ import pytest
 import stores
 from ckptz import CheckpointManager
 from cli_tools import fails, pack, run
-from test_retention import TREES
+from retained import TREES
 
 
 def rewound(path: Path) -> CheckpointManager:

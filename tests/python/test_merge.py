@@ -19,7 +19,7 @@ from ckptz.file import FileReader
 from ckptz.storage import Reader
 from hypothesis import given
 from hypothesis import strategies as st
-from test_retention import TREES, check, train
+from retained import TREES, check, train
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import read_ckptz
