@@ -100,6 +100,7 @@ impl Workers for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::AssertUnwindSafe;
 
     #[test]
     fn results_come_in_order_on_any_number_of_threads() {
@@ -109,5 +110,38 @@ mod tests {
             pool.in_order(100, |i| i * i, |square| seen.push(square));
             assert_eq!(seen, (0..100).map(|i| i * i).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = Pool::new(3).expect("threads start");
+        for bad in [0, 7, 63] {
+            let work = |i: usize| if i == bad { panic!("piece {i}") } else { i };
+            let found = std::panic::catch_unwind(AssertUnwindSafe(|| pool.map((0..64).collect(), work)));
+            assert!(found.is_err());
+            assert_eq!(pool.map((0..64).collect(), |i: usize| i), (0..64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn many_callers_share_a_pool() {
+        let call = |of: usize| {
+            let pool = Pool::new(2).expect("threads start");
+            let squares =
+                |_| pool.map((0..50).collect(), |i: usize| i * of) == (0..50).map(|i| i * of).collect::<Vec<_>>();
+            (0..20).all(squares)
+        };
+        let all = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..6).map(|of| scope.spawn(move || call(of))).collect();
+            callers.into_iter().all(|caller| caller.join().is_ok_and(|fine| fine))
+        });
+        assert!(all);
+    }
+
+    #[test]
+    fn pieces_of_pieces_are_done() {
+        let pool = Pool::new(2).expect("threads start");
+        let sums = pool.map((0..8).collect(), |i: u64| pool.map((0..i).collect(), |k: u64| k).iter().sum::<u64>());
+        assert_eq!(sums, [0, 0, 1, 3, 6, 10, 15, 21]);
     }
 }
