@@ -37,8 +37,8 @@ restore, which is that of the last step before a full snapshot; times as multipl
 A full snapshot costs as much as many deltas. The longer the chains, the smaller the store, until
 most of it is the deltas, which is so between 20 and 100; the bytes that a restore reads grow the
 other way, and its time grows with the layers. At 50, the default, a step takes little more than it
-ever could, and the worst restore reads two to four times a full snapshot's bytes and takes ten to
-fifteen times its CPU time. Merging costs no bytes, and a restore opens few files.
+ever could, and the worst restore reads 1.6 to 3.5 times a full snapshot's bytes and takes mostly
+ten to fifteen times its CPU time. Merging costs no bytes, and a restore opens few files.
 
 """
 
@@ -72,7 +72,11 @@ def runs(tops: list[Path], large: float, steps: int) -> Iterator[tuple[str, Stat
             walk = lambda states=states: itertools.cycle([*states, *states[-2:0:-1]])  # noqa: E731
             yield name, walk, steps
     if large:
-        yield f"{large:g} M parameters", lambda: adam(int(large * 1e6)), None
+        yield (
+            f"{large:g} M parameters ({12e6 * large / 2**30:.2g} GiB), made up",
+            lambda: adam(int(large * 1e6)),
+            None,
+        )
 
 
 def read(path: Path) -> dict[str, Any]:
