@@ -92,15 +92,20 @@ impl Counts {
     /// Adds the counts of another chunk.
     pub fn append(&mut self, next: Self) {
         self.entries += next.entries;
-        if self.buckets.is_empty() {
-            self.buckets = next.buckets;
-            return;
-        }
-        for (bucket, count) in next.buckets {
-            match self.buckets.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
-                Ok(at) => self.buckets[at].1 += count,
-                Err(at) => self.buckets.insert(at, (bucket, count)),
-            }
+        append(&mut self.buckets, next.buckets, |count, next| *count += next);
+    }
+}
+
+/// Adds what is known of buckets to what is known of others; both rise by [`Bucket::index`].
+fn append<T>(all: &mut Vec<(Bucket, T)>, next: Vec<(Bucket, T)>, add: impl Fn(&mut T, T)) {
+    if all.is_empty() {
+        *all = next;
+        return;
+    }
+    for (bucket, of_next) in next {
+        match all.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
+            Ok(at) => add(&mut all[at].1, of_next),
+            Err(at) => all.insert(at, (bucket, of_next)),
         }
     }
 }
@@ -185,16 +190,7 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
     /// Adds the statistics of the chunk that follows.
     pub fn append(&mut self, next: Self) {
         self.entries += next.entries;
-        if self.buckets.is_empty() {
-            self.buckets = next.buckets;
-            return;
-        }
-        for (bucket, statistics) in next.buckets {
-            match self.buckets.binary_search_by_key(&bucket.index(), |(b, _)| b.index()) {
-                Ok(at) => self.buckets[at].1.append(&statistics),
-                Err(at) => self.buckets.insert(at, (bucket, statistics)),
-            }
-        }
+        append(&mut self.buckets, next.buckets, |statistics, next| statistics.append(&next));
     }
 }
 

@@ -60,6 +60,9 @@ class Catalog:
                 reads[one] = storage.begin(partial(_read_file, storage, one))
         for one, read in reads.items():
             made._take_new(one, read)
+        if reads:
+            # Of copies the last one counts: in what order files came to be known must not matter.
+            made.files = dict(sorted(made.files.items()))
         made.joined = join([entry for found in made.files.values() for entry in found])
         made.problems |= made.joined.problems(storage)
         return made

@@ -50,29 +50,19 @@ class Index:
         """What is wrong with files that are no use, by name."""
         return self.catalog.problems
 
-    def refresh(self, *, alone: bool = False) -> None:
+    def refresh(self, *, alone: bool = False, all_files: bool = True) -> None:
         """Read what has been added, and forget what is gone. Warns of files that are no use.
 
-        alone: nobody changes the directory meanwhile, for its writer is the caller. Raises
-        `UnknownVersionError` where a file is of a newer ckptz; nothing has been forgotten then.
+        alone: nobody changes the directory meanwhile, for its writer is the caller. all_files: look
+        at files that are known, too; if not, one that others have changed in place, beyond the
+        newest snapshot's, is taken for what it was. Raises `UnknownVersionError` where a file is of
+        a newer ckptz; nothing has been forgotten then.
         """
         with self._refreshing:
             before = self.problems
-            listed = Catalog.listed(self.storage, self._as_they_were() if alone else NO_FILES)
-            settled = alone and not self.catalog.joined.dangling
-            for _ in range(0 if settled and self.catalog.is_of(listed) else _TRIES):
-                self.catalog = Catalog.read(self.storage, listed, self.catalog)
-                self._damaged = {
-                    key: text for key, text in self._damaged.items() if key[0] in self.catalog.files
-                }
-                self._index()
-                # A listing is not of one moment: it may lack a residual that has been deleted, and
-                # the newer snapshot that came before. A second one that is equal has both.
-                settled = alone and not self.catalog.joined.dangling
-                again = listed if settled else Catalog.listed(self.storage)
-                if again == listed:
-                    break
-                listed = again
+            listed = Catalog.listed(self.storage, NO_FILES if all_files else self._as_they_were())
+            if not (alone and self.catalog.is_of(listed)) or self.catalog.joined.dangling:
+                self._read(listed, alone)
             found = [text for name, text in self.problems.items() if before.get(name) != text]
             links = {name for name in self.storage.links if name.endswith(SUFFIX)}
             found += [
@@ -85,15 +75,33 @@ class Index:
             warn(f"skipped: {text}")
         self._warn_of_orphans()
 
-    def _as_they_were(self) -> dict[str, Listed]:
-        """Return files that nobody has touched if only the writer changes any, by name.
+    def _read(self, listed: list[Listed], alone: bool) -> None:
+        """Take in what a listing tells that is not known."""
+        for _ in range(_TRIES):
+            self.catalog = Catalog.read(self.storage, listed, self.catalog)
+            self._damaged = {
+                key: text for key, text in self._damaged.items() if key[0] in self.catalog.files
+            }
+            self._index()
+            # A listing is not of one moment: it may lack a residual that has been deleted, and
+            # the newer snapshot that came before. A second one that is equal has both.
+            settled = alone and not self.catalog.joined.dangling
+            again = listed if settled else Catalog.listed(self.storage)
+            if again == listed:
+                break
+            listed = again
 
-        Not those that it goes on from: where it matters it is looked whether that is so.
+    def _as_they_were(self) -> dict[str, Listed]:
+        """Return by name the files that a save need not look at: it neither reads nor deletes any.
+
+        It goes on from the newest snapshot, and what was damaged may have been put right.
         """
         known = {one.name: one for one in self.catalog.files}
         newest = self.newest()
         for entry in [] if newest is None else self.ancestors(newest):
             known.pop(entry.name, None)
+        for listed, _ in self._damaged:
+            known.pop(listed.name, None)
         return known
 
     def _warn_of_orphans(self) -> None:
@@ -186,13 +194,13 @@ class Index:
         tip = tip or self.newest()
         if tip is None:
             return []
-        last = tip.meta.sequence
+        end = tip.meta.sequence
         # Where stores have been mixed, several snapshots may have one sequence number.
-        own = {layer.meta.sequence: layer.id for layer in self.ancestors(tip)}
+        chain = {layer.meta.sequence: layer.id for layer in self.ancestors(tip)}
         found = [
             (number, entry.id, entry)
             for entry in self.entries.values()
-            if (number := entry.meta.sequence) <= last and own.get(number, entry.id) == entry.id
+            if (number := entry.meta.sequence) <= end and chain.get(number, entry.id) == entry.id
         ]
         for first, last in tip.meta.rewound:
             found = [one for one in found if not first <= one[0] <= last]

@@ -62,7 +62,9 @@ class Keeper:
         warn_unless_finite(entry, before, flat)
         try:
             self._move_pin(entry)
-            if self.rules.drops:
+            if self.rules.drops and self.plan().does_something:
+                # Nothing goes in favour of what is no good any more.
+                self._store.refresh(alone=True)
                 self.collect(self.plan())
             newest = self._store.newest()
             if self._max_files is not None and newest is not None:
@@ -115,7 +117,7 @@ class Keeper:
                 if files:
                     storage.sync()
         finally:
-            self._store.refresh(alone=True)
+            self._store.refresh(alone=True, all_files=False)
 
     def merge(self, entries: Sequence[Entry]) -> str | None:
         """Merge files, and delete them once that is durable; None where they stay as they are."""

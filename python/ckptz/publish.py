@@ -67,7 +67,7 @@ class Attempt:
         self._storage.sync()
 
     def _entry(self, identity: bytes) -> Entry:
-        self._store.refresh(alone=True)
+        self._store.refresh(alone=True, all_files=False)
         entry = self._store.entries.get(identity)
         if entry is None:
             where = self._storage / file_name(self.meta.step, identity)

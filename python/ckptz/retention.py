@@ -105,6 +105,11 @@ class Plan:
     """Marks that say nothing any more once that is durable."""
 
     @property
+    def does_something(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.hide or self.gone)
+
+    @property
     def gone(self) -> list[Listed]:
         """All files that go."""
         return [*self.remove, *self.idle]

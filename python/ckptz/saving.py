@@ -121,6 +121,10 @@ class Saver:
         self._newest = None
         self._begin_writing()
         after = self._predecessor(step, overwrite)
+        if after is not self._store.newest():
+            # The files that this goes on from have not been looked at.
+            self._store.refresh(alone=True)
+            after = self._predecessor(step, overwrite)
         entry = self._writer.write(step, flat, after, self._threads, progress, metrics)
         self._newest = step
         if self.after is not None:
@@ -143,14 +147,14 @@ class Saver:
             above = above.f_back
         return False
 
-    def _begin_writing(self) -> None:
+    def _begin_writing(self, all_files: bool = False) -> None:
         storage = self._store.storage
         if not storage.locked:
             storage.create()
             storage.lock()
             storage.remove_unfinished()
         storage.remove_own_unfinished()
-        self._store.refresh(alone=True)
+        self._store.refresh(alone=True, all_files=all_files)
         check_alone(self._store)
 
     def _predecessor(self, step: int, overwrite: bool) -> Entry | None:
@@ -192,7 +196,7 @@ class Saver:
             if not self._store.storage.exists():
                 raise MissingSnapshotError(f"{self._store.storage}: there is no store")
             self._newest = None
-            self._begin_writing()
+            self._begin_writing(all_files=True)
             yield
 
     def wait(self, timeout: float | None = None) -> None:

@@ -274,7 +274,7 @@ class SnapshotWriter:
             for name in old:
                 self._delete(name)
             if old:
-                self.store.refresh(alone=True)
+                self.store.refresh(alone=True, all_files=False)
 
     def _delete(self, name: str) -> None:
         try:

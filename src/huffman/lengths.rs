@@ -123,6 +123,23 @@ mod tests {
         assert_eq!(lengths_of(&[0, 9, 0], 11), [0, 0, 0]);
     }
 
+    #[test]
+    fn as_many_symbols_and_counts_as_there_can_be() {
+        // All tie: one length.
+        assert_eq!(lengths_of(&[u64::MAX; 256], 11), [8; 256]);
+        assert_eq!(lengths_of(&[1; 256], 8), [8; 256]);
+        // Of equal counts the lower symbol gets the shorter code, at the ends of the room.
+        let mut counts = [0; 256];
+        (counts[0], counts[254], counts[255]) = (3, 3, 3);
+        let lengths = lengths_of(&counts, 11);
+        assert_eq!((lengths[0], lengths[254], lengths[255]), (1, 2, 2));
+        // A count for each power of two: beyond the limit.
+        let counts: Vec<u64> = (0..64).map(|k| 1 << k).collect();
+        let lengths = lengths_of(&counts, 11);
+        assert!(lengths.iter().all(|length| (1..=11).contains(length)));
+        assert_eq!(lengths.iter().map(|length| 1 << (11 - length)).sum::<u32>(), 1 << 11);
+    }
+
     fn counts() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec(prop_oneof![Just(0u64), 1u64..10, (0u32..60).prop_map(|s| 1 << s)], 2..40)
     }

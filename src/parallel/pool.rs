@@ -24,7 +24,7 @@ fn known() -> &'static Known {
     KNOWN.get_or_init(Known::default)
 }
 
-/// What a thread that panicked meanwhile was pushing or taking is whole.
+/// Locks, whether or not a thread has panicked with the lock: none leaves what is under it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -63,7 +63,7 @@ impl Pool {
         let help = || {
             let mut own = Vec::new();
             fenv::standard(|| {
-                while let Some((number, item)) = next(&waiting) {
+                while let Some((number, item)) = take(&waiting) {
                     own.push((number, work(item)));
                 }
             });
@@ -80,7 +80,7 @@ impl Pool {
 }
 
 /// The next of what waits, without holding the lock while it is worked on.
-fn next<I: Iterator>(waiting: &Mutex<I>) -> Option<I::Item> {
+fn take<I: Iterator>(waiting: &Mutex<I>) -> Option<I::Item> {
     lock(waiting).next()
 }
 

@@ -146,54 +146,6 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, coarse: false, sampled, coded }
     }
 
-    /// The encoding with the fewest levels, perhaps none, whose error is no larger than allowed.
-    fn with_fewer_levels<D: Domain<E>>(
-        &self,
-        promotion: Promotion,
-        statistics: &Statistics<E, D>,
-    ) -> Option<Encoding<E, D>> {
-        let (Some(largest), Promotion::Levels(most)) = (self.largest_error, promotion) else { return None };
-        let of_levels = |levels| {
-            let kept = Promotion::Levels(levels).choose(statistics);
-            self.encoding(statistics, &kept, self.refinement())
-        };
-        let errors = self.errors_by_levels(most, &of_levels(most), &promotion.choose(statistics));
-        let levels = errors.iter().position(|error| *error <= largest)?;
-        Some(if levels == 0 { Encoding::of_nothing(D::new()) } else { of_levels(levels as u8) })
-    }
-
-    /// The squared error with 0, 1 .. `most` levels, from one pass with them all; `kept`: the buckets that these promote.
-    fn errors_by_levels<D: Domain<E>>(&self, most: u8, encoding: &Encoding<E, D>, kept: &[Bucket]) -> Vec<f64> {
-        let square = |delta: Option<D::Delta>| delta.map_or(0.0, |delta| D::size(delta) * D::size(delta));
-        // By symbol: left by the promoted entries, and left if they are not promoted.
-        let (mut promoted, mut plain) = ([0.0; 1 << 8], [0.0; 1 << 8]);
-        // Of exceptions: with any level they have no error.
-        let mut exact = 0.0;
-        for (&t, &b) in self.target.iter().zip(self.base) {
-            let before = square(D::new().delta(t, b).filter(|_| t.finite()));
-            match encoding.code(t, b) {
-                Coded::Kept => plain[0] += before,
-                Coded::Symbol { symbol, element, .. } => {
-                    plain[usize::from(symbol)] += before;
-                    promoted[usize::from(symbol)] += square(D::new().delta(t, element));
-                }
-                Coded::Exception => exact += before,
-            }
-        }
-        let mut exponents: Vec<u16> = kept.iter().map(|bucket| bucket.exponent).collect();
-        exponents.dedup();
-        let of_levels = |levels: usize| {
-            let last = exponents[..levels.min(exponents.len())].last();
-            let of_symbol = |(symbol, bucket): (usize, &Bucket)| {
-                let is_kept = last.is_some_and(|last| bucket.exponent >= *last);
-                if is_kept { promoted[symbol] } else { plain[symbol] }
-            };
-            let others = plain[0] + if levels == 0 { exact } else { 0.0 };
-            others + (1..).zip(kept).map(of_symbol).sum::<f64>()
-        };
-        (0..=usize::from(most)).map(of_levels).collect()
-    }
-
     pub(super) fn against(&self, zero: bool) -> Against<'_, E> {
         if zero { Against::Zero } else { Against::Base(self.base) }
     }

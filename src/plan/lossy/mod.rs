@@ -2,6 +2,7 @@
 
 mod bounded;
 mod job;
+mod levels;
 
 use super::predicted::{Expected, Relatives};
 use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Source};
