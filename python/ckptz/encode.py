@@ -116,5 +116,5 @@ def _segments(
                 start, run, copied = number, [], 0
             copied += array.nbytes
         # The core may not be given one memory both to read and to write.
-        run.append(held.copy() if held is not None else codec.as_bytes(contiguous(array)))
+        run.append(held.copy() if held is not None else codec.bytes_to_read(contiguous(array)))
     yield start, run

@@ -46,7 +46,7 @@ class Staging:
         sources, rooms, written = [], [], 0
         for array, room, raw in zip(flat.arrays, self._rooms, self._bytes, strict=True):
             if is_contiguous(array):
-                sources.append(codec.as_bytes(contiguous(array)))
+                sources.append(codec.bytes_to_read(contiguous(array)))
                 rooms.append(raw)
             else:
                 np.copyto(room, array)

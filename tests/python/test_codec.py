@@ -199,3 +199,15 @@ def test_another_base_is_found_where_nothing_changed(size: int, rule: str) -> No
     wrong[-1] += 1
     with pytest.raises(ckptz.ChecksumError, match="another base"):
         codec.decode(data, wrong)
+
+
+def test_bytes_to_read_are_the_arrays_own_memory() -> None:
+    whole = np.arange(12, dtype=np.float32)
+    for array in (whole, whole[3:7], whole.reshape(3, 4)[1:2], whole[:0], whole[5:6]):
+        raw = codec.bytes_to_read(array)
+        assert raw.tobytes() == array.tobytes()
+        assert np.shares_memory(raw, array) == (array.size > 0)
+    # Of views none is one to the core: it would compare each with all others.
+    assert not isinstance(codec.bytes_to_read(whole[3:7]).base, np.ndarray)
+    whole.flags.writeable = False
+    assert codec.bytes_to_read(whole[3:7]).tobytes() == whole[3:7].tobytes()
