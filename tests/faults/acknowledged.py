@@ -65,8 +65,12 @@ class Model:
                 self.pinned -= self.left
             elif self.doing == "delete":
                 self.may.discard(step)
-            elif self.doing in ("pin", "unpin"):
-                (self.pinned.add if self.doing == "pin" else self.pinned.discard)(step)
+            elif self.doing == "pin":
+                self.pinned.add(step)
+                # If it was there only by chance so far, as the rules may drop it, it stays now.
+                self.must.add(step)
+            elif self.doing == "unpin":
+                self.pinned.discard(step)
             self.doing, self.unsure = "nothing", set()
 
     def leave_behind(self, back: int | None) -> None:
