@@ -16,6 +16,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,7 @@ def runs(tops: list[Path], large: float, steps: int) -> Iterator[tuple[str, Stat
         if len(files) > 2:
             name = f"{one.name}/{folder}"
             states = [read(path) for path in files]
-            walk = lambda states=states: itertools.cycle([*states, *states[-2:0:-1]])  # noqa: E731
-            yield name, walk, steps
+            yield name, partial(itertools.cycle, [*states, *states[-2:0:-1]]), steps
     if large:
         yield (
             f"{large:g} M parameters ({12e6 * large / 2**30:.2g} GiB), made up",

@@ -39,7 +39,7 @@ class Index:
         self.orphans: dict[bytes, bytes] = {}
         self._warned: frozenset[bytes] = frozenset()
         self._damaged: dict[tuple[Listed, bytes], str] = {}
-        # The last of them, likewise.
+        # The newest snapshot, and the entries that it was found among.
         self._newest: tuple[dict[bytes, Entry], Entry | None] = ({}, None)
         # Sequence number of what was last committed through this object, where that is known.
         self.written: int | None = None
@@ -176,9 +176,8 @@ class Index:
             hidden = sum(may_be_newest(one.name) and one.changed >= changed for one in unreadable)
         last = -1 if newest is None else newest.meta.sequence
         # Of a commit the name is enough, and what makes writers collide.
-        for one in (*self.catalog.files, *unreadable):
-            last = max(last, sequence_of(one.name)) if one.name.startswith("commit-") else last
-        return last + hidden
+        named = (sequence_of(one.name) for one in (*self.catalog.files, *unreadable))
+        return max(last, *named, -1) + hidden
 
     def newest(self) -> Entry | None:
         """Return the snapshot that was committed last."""

@@ -93,5 +93,6 @@ def commit_name(sequence: int) -> str:
 
 def sequence_of(name: str) -> int:
     """Return the sequence number that a commit's name says; -1 if it is no commit's."""
-    found = _COMMIT_NAME.fullmatch(name)
+    # Most names are others', and this is asked of every file of a store.
+    found = _COMMIT_NAME.fullmatch(name) if name.startswith("commit-") else None
     return -1 if found is None else int(found[1])
