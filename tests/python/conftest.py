@@ -1,4 +1,4 @@
-"""Tells at the end which tests were skipped for want of a package, and how to run them.
+"""What many tests use, and which were skipped for want of a package, with how to run them.
 
 With CKPTZ_REQUIRE_ALL=1 (in CI) such a skip is a failure. A reason that names a package to install
 says `needs X: pip install ..`.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import fake_objects
 import pytest
+from fake_objects import Bucket
 
 _REQUIRE_ALL = "CKPTZ_REQUIRE_ALL"
 
@@ -40,3 +42,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"skipped {times}: {reason}")
     if os.environ.get(_REQUIRE_ALL) and any(map(_wants_package, reasons)):
         terminalreporter.write_line(f"FAILED: {_REQUIRE_ALL} is set; install what is missing")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A bucket that ckptz finds as `s3://bucket`, in memory."""
+    return fake_objects.install(monkeypatch).bucket()

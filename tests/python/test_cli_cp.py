@@ -19,11 +19,6 @@ URL = "s3://bucket/run"
 TREES = list(stores.training(10))
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    return fake_objects.install(monkeypatch).bucket()
-
-
 def begun(place: Path | str, steps: int = 4, **options: Any) -> CheckpointManager:
     manager = CheckpointManager(place, **options)
     for step in range(steps):

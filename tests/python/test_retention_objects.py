@@ -23,11 +23,6 @@ TREES = list(stores.training(12))
 Bases = dict[int, list[bytes]]
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    return fake_objects.install(monkeypatch).bucket()
-
-
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
