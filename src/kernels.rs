@@ -127,6 +127,27 @@ impl ShortCode {
     }
 }
 
+/// A Huffman code of at most 11 bits over bytes. By symbol: the lower 8 bits of its codeword (bit-reversed, as it stands in a
+/// stream); the upper 3 bits and, from bit 3 on, the length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByteCode {
+    pub low: [u8; 256],
+    pub high: [u8; 256],
+    /// No symbol from here on has a codeword.
+    pub symbols: usize,
+}
+
+impl ByteCode {
+    pub fn new(words: &[u16], lengths: &[u8]) -> Self {
+        let mut code = ByteCode { low: [0; 256], high: [0; 256], symbols: words.len() };
+        for (symbol, (&word, &length)) in words.iter().zip(lengths).enumerate() {
+            code.low[symbol] = word as u8;
+            code.high[symbol] = (word >> 8) as u8 | length << 3;
+        }
+        code
+    }
+}
+
 /// Bits on their way to a buffer: fewer than 8 between calls.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Pending {

@@ -9,7 +9,7 @@ use crate::simd::{self, MASKED};
 use crate::wire::Reader;
 
 /// Bytes that the fast loops may touch past the last marked symbol.
-pub const SLACK: usize = 8;
+pub const SLACK: usize = 64;
 
 /// The mask byte of up to eight symbols.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! A code: lengths, the canonical codewords, and the table that decodes them.
 
 use super::MAX_LENGTH;
-use crate::kernels::ShortCode;
+use crate::kernels::{ByteCode, ShortCode};
 use crate::simd::wide;
 
 /// A code of short words may take more bits than the best one, by this part.
@@ -15,6 +15,7 @@ pub struct Code {
     /// By symbol: the word, and its length from bit 16 on.
     packed: Box<[u32; 256]>,
     short: Option<ShortCode>,
+    bytes: Box<ByteCode>,
 }
 
 impl Code {
@@ -43,7 +44,8 @@ impl Code {
             *slot = u32::from(word) | u32::from(length) << 16;
         }
         let short = ShortCode::new(&words, lengths);
-        Some(Code { lengths: lengths.to_vec(), words, packed, short })
+        let bytes = Box::new(ByteCode::new(&words, lengths));
+        Some(Code { lengths: lengths.to_vec(), words, packed, short, bytes })
     }
 
     fn next_word(length: u8, next: &mut [u32]) -> u16 {
@@ -67,6 +69,11 @@ impl Code {
     /// The code for the vector encoder, if it is short enough.
     pub fn short(&self) -> Option<&ShortCode> {
         self.short.as_ref()
+    }
+
+    /// The code for the vector encoder of any symbols.
+    pub fn bytes(&self) -> &ByteCode {
+        &self.bytes
     }
 
     /// The bit-reversed codewords.

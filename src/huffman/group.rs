@@ -55,25 +55,39 @@ fn encode_stream(symbols: &[u8], code: &Code, out: &mut [u8]) -> usize {
     if let (Some(avx2), Some(short)) = (simd::avx2(), code.short()) {
         done = symbols.len() / SYMBOLS * SYMBOLS;
         at = avx2.encode_short(&symbols[..done], short, &mut pending, out);
+    } else if let Some(avx512) = simd::avx512() {
+        (done, at) = avx512.encode_bytes(symbols, code.bytes(), &mut pending, out);
     }
     let Pending { mut bits, mut count } = pending;
-    // Four codes are at most 44 bits, on top of fewer than 8.
-    for four in symbols[done..].chunks(4) {
-        for &symbol in four {
-            let (word, length) = code.word(symbol);
-            bits |= word << count;
-            count += length;
-        }
+    let mut put = |word: u64, length: u32| {
+        bits |= word << count;
         out[at..at + 8].copy_from_slice(&bits.to_le_bytes());
-        at += (count / 8) as usize;
-        bits >>= count & !7;
-        count %= 8;
+        at += ((count + length) / 8) as usize;
+        bits >>= (count + length) & !7;
+        count = (count + length) % 8;
+    };
+    let (fours, rest) = symbols[done..].as_chunks::<4>();
+    for &[a, b, c, d] in fours {
+        // Four codes are at most 44 bits, on top of fewer than 8. Made as pairs, so that they need not wait for each other.
+        let (first, second) = (join(code.word(a), code.word(b)), join(code.word(c), code.word(d)));
+        let (word, length) = join(first, second);
+        put(word, length);
+    }
+    for &symbol in rest {
+        let (word, length) = code.word(symbol);
+        put(word, length);
     }
     if count > 0 {
         out[at] = bits as u8;
         at += 1;
     }
     at
+}
+
+/// Two runs of bits, one after the other.
+#[inline(always)]
+fn join((first, length): (u64, u32), (second, second_length): (u64, u32)) -> (u64, u32) {
+    (first | second << length, length + second_length)
 }
 
 /// Reads a group of `symbols.len()` symbols.

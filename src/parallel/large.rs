@@ -3,12 +3,12 @@
 use super::encode::Summary;
 use super::families::{Beside, Family};
 use super::{Pool, Tensor, TensorBase};
+use crate::chunk::encode::all_finite;
 use crate::error::Result;
-use crate::float::{Element, ElementType};
+use crate::float::ElementType;
 use crate::plan::{AnyPlan, ChunkBase};
 use crate::predict::Siblings;
 use crate::record::RecordWriter;
-use crate::simd::wide;
 use crate::view::{elements, with_element_type};
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl Current {
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
         // Of a tensor that is as it was nothing is looked at later.
-        let finite = chunks > 0 || is_residual(&tensor.base) || all_finite(tensor.element, tensor.target)?;
+        let finite = chunks > 0 || is_residual(&tensor.base) || is_finite(tensor.element, tensor.target)?;
         Ok(Current { plan, record, next: 0, chunks, finite })
     }
 
@@ -71,7 +71,6 @@ impl Current {
         let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
         let count = (pool.threads() * BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
         slots.resize_with(count, Vec::new);
-        let residual = is_residual(&tensor.base);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
         let pieces = tensor.target[start..start + length].chunks(chunk_bytes).enumerate().map(|(i, target)| {
@@ -82,15 +81,14 @@ impl Current {
             .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
             .zip(slots.iter_mut())
             .collect();
-        let (plan, element) = (&self.plan, tensor.element);
+        let plan = &self.plan;
         let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
             let (number, target, siblings) = piece;
-            let finite = residual || all_finite(element, target)?;
-            Ok((finite, plan.encode_chunk(number, target, &mut base, siblings, slot)?))
+            plan.encode_chunk(number, target, &mut base, siblings, slot)
         };
         for result in pool.map(work, encode) {
-            let (finite, encoded) = result?;
-            self.finite &= finite;
+            let encoded = result?;
+            self.finite &= !encoded.not_finite;
             self.record.add(encoded);
         }
         self.next += count;
@@ -108,9 +106,10 @@ pub fn encode_one(
     let siblings = beside.of(family.as_deref());
     let mut current = Current::new(tensor, family, siblings, &Pool::new(1)?)?;
     if current.chunks > 0 {
-        current.finite = is_residual(&tensor.base) || all_finite(tensor.element, tensor.target)?;
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
-        current.record.add(current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?);
+        let encoded = current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?;
+        current.finite = !encoded.not_finite;
+        current.record.add(encoded);
     }
     Ok(current.finish(tensor.element))
 }
@@ -141,13 +140,6 @@ fn is_residual(base: &TensorBase<'_>) -> bool {
 }
 
 /// Whether every entry is finite; true of what are no floats.
-fn all_finite(element: ElementType, target: &[u8]) -> Result<bool> {
-    with_element_type!(element, E => Ok(finite(elements::<E>(target)?)), _size => Ok(true))
-}
-
-wide! {
-    fn finite[E: Element](elements: &[E]) -> bool {
-        // Without leaving early, so that the loop is vectorised.
-        elements.iter().fold(true, |finite, element| finite & element.finite())
-    }
+fn is_finite(element: ElementType, target: &[u8]) -> Result<bool> {
+    with_element_type!(element, E => Ok(all_finite(elements::<E>(target)?)), _size => Ok(true))
 }

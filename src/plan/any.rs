@@ -1,7 +1,7 @@
 //! Plans whose element type is known only at run time.
 
 use super::{BaseRole, ExactPlan, Plan, Relatives, Without, Workers};
-use crate::chunk::encode::EncodedChunk;
+use crate::chunk::encode::{EncodedChunk, all_finite};
 use crate::chunk::with_scratch;
 use crate::error::{Error, Result};
 use crate::float::{Element, ElementType};
@@ -184,13 +184,16 @@ fn encode_float<E: Element>(
     slot: &mut Vec<u8>,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
-    Ok(match base {
+    let encoded = match base {
         ChunkBase::None => plan.encode_chunk(number, target, None, slot),
         ChunkBase::Previous(base) => {
             plan.encode_chunk_beside(number, target, elements_mut(base)?, siblings.of()?, slot)
         }
-        ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, slot),
-    })
+        ChunkBase::Own(base) => return Ok(plan.encode_residual_chunk(target, elements(base)?, slot)),
+    };
+    // A lossy record has looked at every entry.
+    let not_finite = if plan.is_lossy() { encoded.not_finite } else { !all_finite(target) };
+    Ok(EncodedChunk { not_finite, ..encoded })
 }
 
 fn encode_bytes(plan: &ExactPlan, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> EncodedChunk {

@@ -159,7 +159,7 @@ impl ExactPlan {
 fn written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> u64) -> EncodedChunk {
     let start = out.len();
     let sum = write(out);
-    EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default() }
+    EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default(), not_finite: false }
 }
 
 /// The cheapest rule for the changed chunks, and about how many bytes it takes.

@@ -1,36 +1,60 @@
 //! Vector code for x86-64, chosen at run time, and the only `unsafe` beside the float environment.
 //!
 //! Every function here has a portable twin that does the same, and property tests hold the two together. A function
-//! returns how much it has done; the twin does the rest. `CKPTZ_SIMD=portable` leaves all to the twins.
+//! returns how much it has done; the twin does the rest. `CKPTZ_SIMD=portable` leaves all to the twins, `CKPTZ_SIMD=avx2` nothing to
+//! AVX-512.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub mod packed;
 pub mod streams;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::{Avx2, FIELD_BYTES, MASKED, SYMBOLS};
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
 
 /// Stands where there is no AVX2: there is none of these.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug, Clone, Copy)]
 pub enum Avx2 {}
 
-/// Whether the user wants the portable twins alone.
+/// What the user allows.
 #[cfg(target_arch = "x86_64")]
-fn portable_only() -> bool {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    All,
+    Avx2,
+    Portable,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn allowed() -> Allowed {
     use std::sync::OnceLock;
-    static ASKED: OnceLock<bool> = OnceLock::new();
-    *ASKED.get_or_init(|| std::env::var("CKPTZ_SIMD").is_ok_and(|asked| asked == "portable"))
+    static ASKED: OnceLock<Allowed> = OnceLock::new();
+    *ASKED.get_or_init(|| match std::env::var("CKPTZ_SIMD").as_deref() {
+        Ok("portable") => Allowed::Portable,
+        Ok("avx2") => Allowed::Avx2,
+        _ => Allowed::All,
+    })
 }
 
 /// The functions of this machine, if it has AVX2 and the user allows it.
 #[inline]
 pub fn avx2() -> Option<Avx2> {
     #[cfg(target_arch = "x86_64")]
-    return if portable_only() { None } else { Avx2::detect() };
+    return if allowed() == Allowed::Portable { None } else { Avx2::detect() };
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// The same of AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn avx512() -> Option<Avx512> {
+    if allowed() == Allowed::All { Avx512::detect() } else { None }
 }
 
 /// Makes a function whose body is compiled a second time for AVX2, for machines that have it: the same operations in the same

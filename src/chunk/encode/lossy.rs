@@ -28,14 +28,23 @@ pub struct LossyRecord<'a, E: Element, D: Domain<E>> {
     pub measured: Measured,
 }
 
+/// What is told of a chunk that has been quantized.
+pub(super) struct Quantized {
+    /// Of the reconstruction.
+    pub sum: u64,
+    pub errors: Squares,
+    /// Whether an entry of the target is not finite.
+    pub not_finite: bool,
+}
+
 impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     /// Appends a chunk; `base` goes in as the previous reconstruction and comes out as the new one.
     pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
         let start = out.len();
-        let (sum, errors) = self.quantize(target, base, scratch);
+        let Quantized { sum, errors, not_finite } = self.quantize(target, base, scratch);
         let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
         if unchanged && self.leaves_unchanged {
-            return EncodedChunk { length: None, sum, errors };
+            return EncodedChunk { length: None, sum, errors, not_finite };
         }
         if self.exceptions {
             write_exceptions(base, &scratch.exceptions, out);
@@ -43,16 +52,16 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         scratch.coding.unfit |= !self.exceptions && !scratch.exceptions.is_empty();
         self.coding.encode(&scratch.symbols, &mut scratch.coding, out);
         scratch.fields.write(out);
-        EncodedChunk { length: Some(out.len() - start), sum, errors }
+        EncodedChunk { length: Some(out.len() - start), sum, errors, not_finite }
     }
 
-    /// Fills the symbols, fields and exceptions of the chunk and updates the base. Returns its content sum and its errors.
-    pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> (u64, Squares) {
+    /// Fills the symbols, fields and exceptions of the chunk and updates the base.
+    pub(super) fn quantize(&self, target: &[E], base: &mut [E], scratch: &mut Scratch) -> Quantized {
         scratch.symbols.resize(target.len(), 0);
         let refined = self.encoding.quantizer.refinement() > 0;
         scratch.fields.restart(if refined { target.len() } else { 0 });
         scratch.exceptions.clear();
-        let (mut sum, mut errors) = (ContentSum::default(), Squares::default());
+        let (mut sum, mut errors, mut not_finite) = (ContentSum::default(), Squares::default(), false);
         for Segment { entries, measured } in self.measured.segments(target.len()) {
             let (at, target, base) = (entries.start, &target[entries.clone()], &mut base[entries]);
             // While the segment is in cache.
@@ -62,22 +71,30 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
             if self.from_zero {
                 base.fill(E::ZERO);
             }
-            self.quantize_segment(at, target, base, scratch, &mut sum);
+            not_finite |= self.quantize_segment(at, target, base, scratch, &mut sum);
             if measured {
                 errors.error += sum_of_squares(target, base);
             }
         }
-        (sum.value(), errors)
+        Quantized { sum: sum.value(), errors, not_finite }
     }
 
-    /// `at`: the position of the first entry in its chunk.
-    fn quantize_segment(&self, at: usize, target: &[E], base: &mut [E], scratch: &mut Scratch, sum: &mut ContentSum) {
+    /// `at`: the position of the first entry in its chunk. Tells whether an entry is not finite: no fast loop takes one.
+    fn quantize_segment(
+        &self,
+        at: usize,
+        target: &[E],
+        base: &mut [E],
+        scratch: &mut Scratch,
+        sum: &mut ContentSum,
+    ) -> bool {
         let Scratch { symbols, fields, exceptions, .. } = scratch;
         let symbols = &mut symbols[at..at + target.len()];
-        let mut plain = PlainLoop { encoding: self.encoding, fields, exceptions };
+        let mut plain = PlainLoop { encoding: self.encoding, fields, exceptions, not_finite: false };
         let done = self.quantize_fast(at, target, base, symbols, &mut plain, sum);
         plain.run(at + done, &target[done..], &mut base[done..], &mut symbols[done..]);
         sum.update(bytemuck::cast_slice(&base[done..]));
+        plain.not_finite
     }
 
     /// Does as many entries from the first on as the vector code can; tells how many.
@@ -123,6 +140,8 @@ pub(super) struct PlainLoop<'a, E: Element, D: Domain<E>> {
     pub encoding: &'a Encoding<E, D>,
     pub fields: &'a mut Fields,
     pub exceptions: &'a mut Vec<u32>,
+    /// Whether an entry of a target was not finite.
+    pub not_finite: bool,
 }
 
 impl<E: Element, D: Domain<E>> PlainLoop<'_, E, D> {
@@ -138,6 +157,7 @@ impl<E: Element, D: Domain<E>> PlainLoop<'_, E, D> {
         let refined = quantizer.refinement() > 0;
         for (i, ((&t, b), stored)) in target.iter().zip(base).zip(symbols).enumerate() {
             *stored = 0;
+            self.not_finite |= !t.finite();
             match self.encoding.code(t, *b) {
                 Coded::Kept => {}
                 Coded::Symbol { symbol, field, element } => {

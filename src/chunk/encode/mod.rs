@@ -10,6 +10,9 @@ pub use lossy::{LossyRecord, count_lossy};
 pub use squares::{Measured, Squares};
 pub use stage::QuantizeStage;
 
+use crate::float::Element;
+use crate::simd::wide;
+
 /// What became of a chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EncodedChunk {
@@ -18,6 +21,16 @@ pub struct EncodedChunk {
     /// Content sum of the reconstruction.
     pub sum: u64,
     pub errors: Squares,
+    /// Whether an entry of the target is not finite. Residuals do not look: their snapshot has told.
+    pub not_finite: bool,
+}
+
+wide! {
+    /// Whether every element is finite.
+    pub fn all_finite[E: Element](elements: &[E]) -> bool {
+        // Without leaving early, so that the loop is vectorised.
+        elements.iter().fold(true, |finite, element| finite & element.finite())
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl QuantizeStage {
         };
         let chunks = target.chunks(1 << 16).zip(base.chunks_mut(1 << 16));
         chunks
-            .map(|(target, base)| with_scratch(|scratch| record.quantize(target, base, scratch).0))
+            .map(|(target, base)| with_scratch(|scratch| record.quantize(target, base, scratch).sum))
             .fold(0, u64::wrapping_add)
     }
 }

@@ -37,15 +37,18 @@ fn agrees<D: Domain<f32>>(target: &[f32], before: &[f32], promotion: Promotion) 
         exceptions: true,
         measured: Measured::All,
     };
-    let (sum, _) = record.quantize(target, &mut base, &mut scratch);
+    let quantized = record.quantize(target, &mut base, &mut scratch);
     let (mut plain_base, mut symbols, mut exceptions) = (before.to_vec(), vec![0; target.len()], Vec::new());
-    let mut plain = PlainLoop { encoding: &encoding, fields: &mut Fields::default(), exceptions: &mut exceptions };
+    let mut fields = Fields::default();
+    let mut plain =
+        PlainLoop { encoding: &encoding, fields: &mut fields, exceptions: &mut exceptions, not_finite: false };
     plain.run(0, target, &mut plain_base, &mut symbols);
     let bits = |elements: &[f32]| elements.iter().map(|e| e.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&base), bits(&plain_base));
     assert_eq!(scratch.symbols, symbols);
     assert_eq!(scratch.exceptions, exceptions);
-    assert_eq!(sum, content_sum(bytemuck::cast_slice(&plain_base)));
+    assert_eq!(quantized.not_finite, target.iter().any(|t| !t.is_finite()));
+    assert_eq!(quantized.sum, content_sum(bytemuck::cast_slice(&plain_base)));
 }
 
 proptest! {

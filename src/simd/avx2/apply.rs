@@ -5,12 +5,16 @@ use super::lanes::{load_bytes, load_f32, store_f32, widen};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::GROUP;
+use crate::simd;
 use std::arch::x86_64::*;
 
 impl Avx2 {
     /// Adds to every entry of `base` the representative of its symbol (with symbol 0 it stays as it is), for whole
     /// groups; and the result to `sums`, if given. Symbols are below 16; the slices have one length, a multiple of [`GROUP`].
     pub fn apply_values(self, representatives: &[f32; 16], symbols: &[u8], base: &mut [f32], sums: Option<&mut Lanes>) {
+        if let Some(avx512) = simd::avx512() {
+            return avx512.apply_values(representatives, symbols, base, sums);
+        }
         let many = symbols_above_7(representatives);
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe {

@@ -2,6 +2,7 @@
 
 use super::Avx2;
 use super::lanes::load_bytes;
+use crate::simd;
 use std::arch::x86_64::*;
 
 /// Symbols that are worked on together.
@@ -66,14 +67,20 @@ impl Avx2 {
     }
 
     /// The mask bytes of whole groups of [`MASKED`] symbols, and the symbols that are not 0, less one, of which it tells the
-    /// number. `marked` has as many bytes as there are symbols, and 8 more.
+    /// number. `marked` has as many bytes as there are symbols, and 64 more.
     pub fn split_marks(self, symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+        if let Some(avx512) = simd::avx512() {
+            return avx512.split_marks(symbols, masks, marked);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { split_marks(symbols, masks, marked) }
     }
 
-    /// Where the set bits of up to 8192 masks are, in order. `places` has room for eight a mask, and 8 more.
+    /// Where the set bits of up to 8192 masks are, in order. `places` has room for eight a mask, and 64 more.
     pub fn find_places(self, masks: &[u8], places: &mut [u16]) {
+        if let Some(avx512) = simd::avx512() {
+            return avx512.find_places(masks, places);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { find_places(masks, places) }
     }
@@ -85,10 +92,16 @@ impl Avx2 {
     }
 
     /// The symbols of whole mask bytes: the next of `marked`, plus one, where there is a mark, else 0. `marked` has a byte for each
-    /// mark, and 8 more. Tells how many marks there were.
+    /// mark, and 64 more. Tells how many marks there were.
     pub fn place_marked(self, masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
-        // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { place_marked(masks, marked, symbols) }
+        let Some(avx512) = simd::avx512() else {
+            // SAFETY: `self` proves that the machine has AVX2.
+            return unsafe { place_marked(masks, marked, symbols) };
+        };
+        let whole = masks.len() / 8 * 8;
+        let used = avx512.place_marked(&masks[..whole], marked, symbols);
+        // SAFETY: as above.
+        used + unsafe { place_marked(&masks[whole..], &marked[used..], &mut symbols[8 * whole..]) }
     }
 }
 

@@ -1,4 +1,5 @@
-//! AVX2, with BMI1, BMI2 (but not pdep and pext, which are slow on many machines), LZCNT and POPCNT.
+//! AVX2, with BMI1, BMI2 (but not pdep and pext, which are slow on many machines), LZCNT and POPCNT. Some functions leave their
+//! work to AVX-512 where the machine has that too.
 
 mod apply;
 mod classes;
@@ -12,6 +13,7 @@ mod sum;
 
 pub use classes::FIELD_BYTES;
 pub use huffman::SYMBOLS;
+pub use lanes::prefetch;
 pub use mask::MASKED;
 
 /// Proof that the machine has what this module uses: there is no other way to get one than [`Avx2::detect`].

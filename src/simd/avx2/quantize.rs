@@ -6,6 +6,7 @@ use super::lanes::{load_bytes, load_f32, prefetch, store_bytes, store_f32};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, ValueTable};
+use crate::simd;
 use std::arch::x86_64::*;
 
 impl Avx2 {
@@ -21,6 +22,9 @@ impl Avx2 {
         sums: &mut Lanes,
         slow: impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
     ) {
+        if let Some(avx512) = simd::avx512() {
+            return avx512.quantize_values(table, target, base, symbols, sums, slow);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe {
             if symbols_above_7(&table.representatives) {

@@ -1,0 +1,137 @@
+//! Huffman codes over bytes, four to a 64-bit word.
+
+use super::Avx512;
+use super::lanes::{load_bytes, store_words};
+use crate::kernels::{ByteCode, Pending};
+use std::arch::x86_64::*;
+
+/// Symbols that are worked on together.
+const SYMBOLS: usize = 64;
+
+/// Bytes that a group takes at most: a codeword has 11 bits or fewer.
+const GROUP_BYTES: usize = 11 * SYMBOLS / 8;
+
+impl Avx512 {
+    /// Writes the codes of as many whole groups of [`SYMBOLS`] symbols as there is room for to `out`; tells how many symbols and
+    /// bytes. What does not fill a byte is left in `pending`.
+    pub fn encode_bytes(
+        self,
+        symbols: &[u8],
+        code: &ByteCode,
+        pending: &mut Pending,
+        out: &mut [u8],
+    ) -> (usize, usize) {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe {
+            if code.symbols <= 128 {
+                encode_bytes::<false>(symbols, code, pending, out)
+            } else {
+                encode_bytes::<true>(symbols, code, pending, out)
+            }
+        }
+    }
+}
+
+/// `ALL`: symbols may be above 127.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn encode_bytes<const ALL: bool>(
+    symbols: &[u8],
+    code: &ByteCode,
+    pending: &mut Pending,
+    out: &mut [u8],
+) -> (usize, usize) {
+    let (low, high) = (Table::<ALL>::new(&code.low), Table::<ALL>::new(&code.high));
+    let (groups, _) = symbols.as_chunks::<SYMBOLS>();
+    let Pending { mut bits, mut count } = *pending;
+    let (mut at, mut done) = (0usize, 0);
+    for group in groups {
+        if at + GROUP_BYTES + 8 > out.len() {
+            break;
+        }
+        let group = load_bytes(group);
+        let [first, second] = quads(low.of(group), high.of(group));
+        // Each 16 bytes of symbols are two words of the first, then two of the second.
+        for k in (0..8).step_by(2) {
+            for (word, length) in [first.at(k), first.at(k + 1), second.at(k), second.at(k + 1)] {
+                bits |= word << count;
+                // SAFETY: a group adds at most GROUP_BYTES to `at`, and as many and 8 more were left, as was looked at.
+                unsafe { out.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bits.to_le()) };
+                let total = count + length as u32;
+                at += (total >> 3) as usize;
+                bits >>= total & !7;
+                count = total & 7;
+            }
+        }
+        done += SYMBOLS;
+    }
+    *pending = Pending { bits, count };
+    (done, at)
+}
+
+/// Eight words of four codes each, and their lengths.
+struct Quads {
+    words: [u64; 8],
+    lengths: [u64; 8],
+}
+
+impl Quads {
+    #[inline(always)]
+    fn at(&self, k: usize) -> (u64, u64) {
+        (self.words[k], self.lengths[k])
+    }
+}
+
+/// The codes of 64 symbols from the bytes of [`ByteCode`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn quads(low: __m512i, high: __m512i) -> [Quads; 2] {
+    let lengths = _mm512_and_si512(_mm512_srli_epi16::<3>(high), _mm512_set1_epi8(15));
+    let upper = _mm512_and_si512(high, _mm512_set1_epi8(7));
+    let none = _mm512_setzero_si512();
+    [
+        merge(_mm512_unpacklo_epi8(low, upper), _mm512_unpacklo_epi8(lengths, none)),
+        merge(_mm512_unpackhi_epi8(low, upper), _mm512_unpackhi_epi8(lengths, none)),
+    ]
+}
+
+/// 32 codes of 16 bits, and their lengths.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn merge(codes: __m512i, lengths: __m512i) -> Quads {
+    let low16 = _mm512_set1_epi32(0xffff);
+    let odd = _mm512_sllv_epi32(_mm512_srli_epi32::<16>(codes), _mm512_and_si512(lengths, low16));
+    let pairs = _mm512_or_si512(_mm512_and_si512(codes, low16), odd);
+    let pair_lengths = _mm512_madd_epi16(lengths, _mm512_set1_epi16(1));
+    let low32 = _mm512_set1_epi64(0xffff_ffff);
+    let first = _mm512_and_si512(pair_lengths, low32);
+    let odd = _mm512_sllv_epi64(_mm512_srli_epi64::<32>(pairs), first);
+    let fours = _mm512_or_si512(_mm512_and_si512(pairs, low32), odd);
+    let four_lengths = _mm512_add_epi64(first, _mm512_srli_epi64::<32>(pair_lengths));
+    let mut quads = Quads { words: [0; 8], lengths: [0; 8] };
+    store_words(&mut quads.words, fours);
+    store_words(&mut quads.lengths, four_lengths);
+    quads
+}
+
+/// 256 bytes in registers, or 128.
+struct Table<const ALL: bool>([__m512i; 4]);
+
+impl<const ALL: bool> Table<ALL> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(bytes: &[u8; 256]) -> Self {
+        let (quarters, _) = bytes.as_chunks::<64>();
+        Table([0, 1, 2, 3].map(|k| load_bytes(&quarters[k])))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn of(&self, index: __m512i) -> __m512i {
+        let lower = _mm512_permutex2var_epi8(self.0[0], index, self.0[1]);
+        if !ALL {
+            return lower;
+        }
+        let upper = _mm512_permutex2var_epi8(self.0[2], index, self.0[3]);
+        _mm512_mask_blend_epi8(_mm512_movepi8_mask(index), lower, upper)
+    }
+}

@@ -1,0 +1,81 @@
+//! Symbols apart into mask bytes and marked symbols, and together again.
+
+use super::Avx512;
+use super::lanes::{load_bytes, store_bytes};
+use std::arch::x86_64::*;
+
+/// Bytes that a store may go past what it writes.
+const SLACK: usize = 64;
+
+impl Avx512 {
+    /// As `Avx2::split_marks`; `marked` has 64 bytes more than there are symbols.
+    pub fn split_marks(self, symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { split_marks(symbols, masks, marked) }
+    }
+
+    /// As `Avx2::find_places`; `places` has room for eight a mask, and 64 more.
+    pub fn find_places(self, masks: &[u8], places: &mut [u16]) {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { find_places(masks, places) }
+    }
+
+    /// As `Avx2::place_marked`, for whole groups of eight mask bytes; `marked` has a byte for each mark, and 64 more.
+    pub fn place_marked(self, masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { place_marked(masks, marked, symbols) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+    let (groups, _) = symbols.as_chunks::<64>();
+    assert!(marked.len() >= 64 * groups.len() + SLACK);
+    let one = _mm512_set1_epi8(1);
+    let mut count = 0;
+    for (group, masks) in groups.iter().zip(masks.as_chunks_mut::<8>().0) {
+        let group = load_bytes(group);
+        let marks = _mm512_test_epi8_mask(group, group);
+        *masks = marks.to_le_bytes();
+        let packed = _mm512_maskz_compress_epi8(marks, _mm512_sub_epi8(group, one));
+        // SAFETY: every group before this one has added at most 64 to `count`: the 64 bytes end within `marked`, as asserted.
+        unsafe { _mm512_storeu_si512(marked.as_mut_ptr().add(count).cast(), packed) };
+        count += marks.count_ones() as usize;
+    }
+    count
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn find_places(masks: &[u8], places: &mut [u16]) {
+    assert!(places.len() >= 8 * masks.len() + SLACK);
+    let mut within: [i16; 32] = [0; 32];
+    within.iter_mut().zip(0..).for_each(|(place, i)| *place = i);
+    // SAFETY: the array has the 64 bytes that are read.
+    let mut here = unsafe { _mm512_loadu_si512(within.as_ptr().cast()) };
+    let step = _mm512_set1_epi16(32);
+    let mut count = 0;
+    for four in masks.chunks(4) {
+        let marks = four.iter().rev().fold(0u32, |marks, &mask| marks << 8 | u32::from(mask));
+        let packed = _mm512_maskz_compress_epi16(marks, here);
+        // SAFETY: every four masks before these have added at most 32 to `count`: the 32 places end within `places`, as asserted.
+        unsafe { _mm512_storeu_si512(places.as_mut_ptr().add(count).cast(), packed) };
+        count += marks.count_ones() as usize;
+        here = _mm512_add_epi16(here, step);
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn place_marked(masks: &[u8], marked: &[u8], symbols: &mut [u8]) -> usize {
+    let one = _mm512_set1_epi8(1);
+    let last = marked.len().checked_sub(64);
+    let mut next = 0;
+    for (masks, group) in masks.as_chunks::<8>().0.iter().zip(symbols.as_chunks_mut::<64>().0) {
+        assert!(last.is_some_and(|last| next <= last));
+        let marks = u64::from_le_bytes(*masks);
+        // SAFETY: the 64 bytes from `next` on are in `marked`, as asserted.
+        let units = unsafe { _mm512_loadu_si512(marked.as_ptr().add(next).cast()) };
+        store_bytes(group, _mm512_maskz_expand_epi8(marks, _mm512_add_epi8(units, one)));
+        next += marks.count_ones() as usize;
+    }
+    next
+}
