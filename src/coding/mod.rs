@@ -59,6 +59,7 @@ pub struct Scratch {
     pub(crate) marks: Vec<u64>,
     pub(crate) masks: Vec<u8>,
     pub(crate) places: Vec<u16>,
+    pub(crate) near: Vec<u8>,
     /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
     pub(crate) unfit: bool,
 }

@@ -1,6 +1,7 @@
 //! Tokens and run fields -> symbols.
 
-use super::class_run;
+use super::{MOST_PLACES, class_run, for_each_mark, mark_from};
+use crate::coding::mask::grow;
 use crate::coding::{FieldReader, Scratch, Tokens};
 use crate::error::Parsed;
 use crate::huffman::{Decoder, decode_group};
@@ -8,7 +9,13 @@ use crate::simd::wide;
 use crate::wire::Reader;
 
 /// What each token stands for.
-pub struct Meanings(Box<[Meaning; 256]>);
+pub struct Meanings {
+    of: Box<[Meaning; 256]>,
+    /// K
+    highest: u8,
+    /// From here on tokens have run fields (which may have no bits).
+    long: u8,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Meaning {
@@ -16,8 +23,6 @@ struct Meaning {
     run: u32,
     /// Bits of its run field.
     width: u8,
-    /// 1 if it has a run field (which may have no bits), else 0.
-    fields: u8,
     symbol: u8,
 }
 
@@ -29,10 +34,11 @@ impl Meanings {
             // Classes past the last that a chunk can have have no codeword.
             let last = (1 << tokens.rho) + 24 - tokens.rho;
             let (run, width) = if class < last { class_run(class, tokens.rho) } else { (0, 0) };
-            let fields = u8::from(class >> tokens.rho != 0);
-            Meaning { run, width: width as u8, fields, symbol: (unit as u32 % highest) as u8 + 1 }
+            Meaning { run, width: width as u8, symbol: (unit as u32 % highest) as u8 + 1 }
         };
-        Meanings(Box::new(std::array::from_fn(of_unit)))
+        // At most 15 << 4.
+        let long = (highest << tokens.rho) as u8;
+        Meanings { of: Box::new(std::array::from_fn(of_unit)), highest: highest as u8, long }
     }
 }
 
@@ -48,45 +54,87 @@ pub fn decode(
     if count > symbols.len() {
         return Err(input.flaw("more tokens than elements"));
     }
-    let units = &mut scratch.units;
-    if units.len() < count {
-        units.resize(count, 0);
-    }
-    let units = &mut units[..count];
-    decode_group(input, decoder, units)?;
-    let fields = units.iter().map(|&unit| usize::from(meanings.0[usize::from(unit)].fields)).sum();
-    let mut runs = FieldReader::new(input, fields);
+    grow(&mut scratch.units, count);
+    decode_group(input, decoder, &mut scratch.units[..count])?;
+    let Scratch { units, places, marked, marks, .. } = scratch;
+    let units = &units[..count];
+    let mut runs = FieldReader::new(input, count_from(units, meanings.long));
     symbols.fill(0);
-    if !place_tokens(units, meanings, 8 * fields < count, &mut runs, symbols) {
+    let placed = if symbols.len() <= MOST_PLACES {
+        grow(places, count);
+        grow(marked, count);
+        let apart = (&mut places[..count], &mut marked[..count]);
+        place_together(units, meanings, &mut runs, symbols, apart, marks)
+    } else {
+        place_one_by_one(units, meanings, &mut runs, symbols)
+    };
+    if !placed {
         return Err(input.flaw("a token lies past the end"));
     }
     runs.finish(input)
 }
 
 wide! {
-    /// Writes the symbols of tokens; `false` where one lies past the end. `few_long`: few have run fields.
-    fn place_tokens['a](
-        units: &[u8],
-        meanings: &Meanings,
-        few_long: bool,
-        runs: &mut FieldReader<'a>,
-        symbols: &mut [u8],
-    ) -> bool {
-        let mut at = 0usize;
-        for &unit in units {
-            let meaning = meanings.0[usize::from(unit)];
-            at += meaning.run as usize;
-            if !few_long {
-                at += runs.get_if(meaning.fields != 0, u32::from(meaning.width)) as usize;
-            } else if meaning.fields != 0 {
-                at += runs.get_if(true, u32::from(meaning.width)) as usize;
-            }
-            let Some(slot) = symbols.get_mut(at) else { return false };
-            *slot = meaning.symbol;
-            at += 1;
-        }
-        true
+    /// How many of these are at least `least`.
+    fn count_from[](units: &[u8], least: u8) -> usize {
+        units.chunks(255).map(|some| usize::from(some.iter().map(|&unit| u8::from(unit >= least)).sum::<u8>())).sum()
     }
+}
+
+/// Writes the symbols of tokens, the runs of many of which are found at once, the long ones afterwards; `false` where one lies past
+/// the end. `apart`: room for the run and the symbol of each.
+fn place_together(
+    units: &[u8],
+    meanings: &Meanings,
+    fields: &mut FieldReader<'_>,
+    symbols: &mut [u8],
+    apart: (&mut [u16], &mut [u8]),
+    marks: &mut Vec<u64>,
+) -> bool {
+    let (runs, found) = apart;
+    short_runs(units, meanings.highest, runs, found);
+    let mut fits = true;
+    mark_from(units, meanings.long, marks);
+    for_each_mark(marks, |k| {
+        let Meaning { run, width, .. } = meanings.of[usize::from(units[k])];
+        let run = u64::from(run) + fields.get_if(true, u32::from(width));
+        fits &= run < MOST_PLACES as u64;
+        runs[k] = run as u16;
+    });
+    let mut at = 0usize;
+    for (&run, &symbol) in runs.iter().zip(&*found) {
+        at += usize::from(run);
+        let Some(slot) = symbols.get_mut(at) else { return false };
+        *slot = symbol;
+        at += 1;
+    }
+    fits
+}
+
+wide! {
+    /// The runs of tokens as if none were long, and their symbols.
+    fn short_runs[](units: &[u8], highest: u8, runs: &mut [u16], symbols: &mut [u8]) -> () {
+        let highest = u16::from(highest.max(1));
+        // The quotient of any byte: it is too large by less than 1 / 256, and so by less than what is missing to the next.
+        let inverse = u32::from(u16::MAX / highest) + 1;
+        for ((&unit, run), symbol) in units.iter().zip(runs).zip(symbols) {
+            *run = ((u32::from(unit) * inverse) >> 16) as u16;
+            *symbol = (u16::from(unit) - *run * highest) as u8 + 1;
+        }
+    }
+}
+
+/// The twin of [`place_together`], for chunks of any length.
+fn place_one_by_one(units: &[u8], meanings: &Meanings, runs: &mut FieldReader<'_>, symbols: &mut [u8]) -> bool {
+    let mut at = 0usize;
+    for &unit in units {
+        let Meaning { run, width, symbol } = meanings.of[usize::from(unit)];
+        at += run as usize + runs.get_if(unit >= meanings.long, u32::from(width)) as usize;
+        let Some(slot) = symbols.get_mut(at) else { return false };
+        *slot = symbol;
+        at += 1;
+    }
+    true
 }
 
 #[cfg(test)]
@@ -94,6 +142,28 @@ mod tests {
     use super::*;
     use crate::coding::tokens::split_run;
     use crate::huffman::Code;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the tokens are, and whether or not there are enough fields.
+        #[test]
+        fn together_as_one_by_one(
+            highest in 1u8..=15, rho in 0u32..=4, units in prop::collection::vec(prop_oneof![9 => 0u8..20, 1 => any::<u8>()], 0..3000),
+            fields in prop::collection::vec(prop_oneof![9 => Just(0u8), 1 => any::<u8>()], 0..3000), length in 0usize..MOST_PLACES,
+        ) {
+            let meanings = Meanings::new(&Tokens { rho, highest, code: Code::of_counts(&[1, 1]) });
+            let input = Reader::new(&fields);
+            let reader = || FieldReader::new(&input, count_from(&units, meanings.long));
+            let (mut fast, mut plain) = (vec![0; length], vec![0; length]);
+            let mut apart = (vec![0; units.len()], vec![0; units.len()]);
+            let apart = (&mut apart.0[..], &mut apart.1[..]);
+            let placed = place_together(&units, &meanings, &mut reader(), &mut fast, apart, &mut Vec::new());
+            prop_assert_eq!(placed, place_one_by_one(&units, &meanings, &mut reader(), &mut plain));
+            if placed {
+                prop_assert_eq!(fast, plain);
+            }
+        }
+    }
 
     /// Up to the longest runs, which only the largest chunks have.
     #[test]
@@ -102,7 +172,7 @@ mod tests {
             let meanings = Meanings::new(&Tokens { rho, highest, code: Code::of_counts(&[1, 1]) });
             for run in (0..24).flat_map(|octave| [1 << octave, (2 << octave) - 1]).chain([0]) {
                 let (class, low, width) = split_run(run, rho);
-                let meaning = meanings.0[class as usize * usize::from(highest)];
+                let meaning = meanings.of[class as usize * usize::from(highest)];
                 assert_eq!((meaning.run + low as u32, u32::from(meaning.width)), (run, width), "{rho} {class}");
             }
         }

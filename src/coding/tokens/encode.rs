@@ -1,48 +1,33 @@
 //! Symbols -> tokens and run fields.
 
-use super::{mask64, split_run};
+use super::{MOST_PLACES, count_marks, for_each_mark, mark_from, split_run};
 use crate::coding::mask::{SLACK, grow, split};
 use crate::coding::{Fields, Scratch, Tokens};
 use crate::huffman::{encode_group, highest_of};
-use crate::simd::{self, wide};
+#[cfg(target_arch = "x86_64")]
+use crate::simd;
+use crate::simd::wide;
 use crate::wire::put_varint;
+
+/// Where fewer than one symbol in so many is marked, taking them one by one is quicker.
+const SPARSE: usize = 24;
 
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
     let shape = Shape { rho: tokens.rho, highest: tokens.highest };
-    let marked = mark(symbols, &mut scratch.marks);
     scratch.runs.restart(symbols.len());
     grow(&mut scratch.units, symbols.len() + SLACK);
-    let count = if symbols.len() <= MOST_PLACES && has_few_long(symbols.len(), marked, tokens.rho) {
+    mark_from(symbols, 1, &mut scratch.marks);
+    let is_dense = SPARSE * count_marks(&scratch.marks) > symbols.len();
+    let count = if is_dense && symbols.len() <= MOST_PLACES {
         together(symbols, shape, scratch)
     } else {
-        let Scratch { units, runs, marks, .. } = scratch;
+        let Scratch { units, marks, runs, .. } = scratch;
         one_by_one(symbols, marks, shape, units, runs)
     };
     let Scratch { units, streams, runs, unfit, .. } = scratch;
     put_varint(out, count as u64);
     *unfit |= !encode_group(&units[..count], &tokens.code, streams, out) || highest_of(symbols) > tokens.highest;
     runs.write(out);
-}
-
-/// Which symbols of each 64 are not 0; how many in all.
-fn mark(symbols: &[u8], marks: &mut Vec<u64>) -> usize {
-    let (blocks, _) = symbols.as_chunks::<64>();
-    marks.resize(blocks.len(), 0);
-    match simd::avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => avx2.mark(blocks, marks),
-        _ => marks.iter_mut().zip(blocks).map(|(marks, block)| set_and_count(marks, mask64(block))).sum(),
-    }
-}
-
-fn set_and_count(to: &mut u64, marks: u64) -> usize {
-    *to = marks;
-    marks.count_ones() as usize
-}
-
-/// Whether so few runs are long that it pays to look for them afterwards: less than one in eight, if the symbols lie at random.
-fn has_few_long(symbols: usize, marked: usize, rho: u32) -> bool {
-    marked << rho > 2 * symbols
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,12 +45,9 @@ impl Shape {
     }
 }
 
-/// Symbols whose places are numbers of 16 bits.
-const MOST_PLACES: usize = 1 << 16;
-
 /// Makes the tokens of many symbols at once, of long runs afterwards; tells how many there are.
 fn together(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
-    let Scratch { units, marked, masks, places, runs, .. } = scratch;
+    let Scratch { units, marked, masks, places, near, marks, runs, .. } = scratch;
     let bytes = symbols.len().div_ceil(8);
     grow(masks, bytes);
     grow(marked, symbols.len() + SLACK);
@@ -74,9 +56,12 @@ fn together(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
     // What stands before the first place.
     places[0] = u16::MAX;
     find_places(&masks[..bytes], &mut places[1..]);
-    let (below, places) = (&marked[..count], &places[..=count]);
-    short_units(below, places, shape, &mut units[..count]);
-    for_each_long(places, shape.rho, |k, run| {
+    grow(near, count);
+    let (below, places, near) = (&marked[..count], &places[..=count], &mut near[..count]);
+    short_units(below, places, shape, &mut units[..count], near);
+    mark_from(near, 1 << shape.rho, marks);
+    for_each_mark(marks, |k| {
+        let run = u32::from(run_between(places[k], places[k + 1]));
         let (class, low, width) = split_run(run, shape.rho);
         units[k] = shape.unit(class, below[k]);
         runs.push(low, width);
@@ -105,64 +90,59 @@ fn run_between(before: u16, place: u16) -> u16 {
 }
 
 wide! {
-    /// The units of all tokens as if no run were long.
-    fn short_units[](below: &[u8], places: &[u16], shape: Shape, units: &mut [u8]) -> () {
+    /// The units of all tokens as if no run were long, and their runs, at most 255.
+    fn short_units[](below: &[u8], places: &[u16], shape: Shape, units: &mut [u8], near: &mut [u8]) -> () {
         let runs = places.iter().zip(&places[1..]).map(|(before, place)| run_between(*before, *place));
-        for ((unit, run), &below) in units.iter_mut().zip(runs).zip(below) {
+        for (((unit, near), run), &below) in units.iter_mut().zip(near).zip(runs).zip(below) {
             *unit = shape.unit(u32::from(run), below);
+            *near = run.min(255) as u8;
         }
     }
-}
-
-/// Tokens that are looked through together for long runs.
-const BLOCK: usize = 16;
-
-/// Calls `long` with the number and the run of each token whose run is long.
-fn for_each_long(places: &[u16], rho: u32, mut long: impl FnMut(usize, u32)) {
-    let count = places.len() - 1;
-    for start in (0..count).step_by(BLOCK) {
-        let places = &places[start..(start + BLOCK).min(count) + 1];
-        if any_long(places, rho) {
-            for (k, pair) in places.windows(2).enumerate() {
-                let run = u32::from(run_between(pair[0], pair[1]));
-                if run >> rho != 0 {
-                    long(start + k, run);
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn any_long(places: &[u16], rho: u32) -> bool {
-    let runs = places.iter().zip(&places[1..]).map(|(before, place)| run_between(*before, *place));
-    runs.fold(0, |all, run| all | run) >> rho != 0
 }
 
 wide! {
-    /// Writes the token of each symbol to `units`, the run fields to `runs`, and tells how many tokens there are. `marks`: of whole
-    /// blocks of 64 symbols.
+    /// Writes the token of each symbol to `units`, the run fields to `runs`, and tells how many tokens there are. `marks`: which symbols
+    /// are not 0. The twin of [`together`], for chunks of any length.
     fn one_by_one[](symbols: &[u8], marks: &[u64], shape: Shape, units: &mut [u8], runs: &mut Fields) -> usize {
         let (mut count, mut after) = (0, 0);
-        let mut add = |at: usize, symbol: u8| {
+        for_each_mark(marks, |at| {
             let run = (at - after) as u32;
             let (class, low, width) = split_run(run, shape.rho);
             runs.push_if(run >> shape.rho != 0, low, width);
-            units[count] = shape.unit(class, symbol.wrapping_sub(1));
+            units[count] = shape.unit(class, symbols[at].wrapping_sub(1));
             (after, count) = (at + 1, count + 1);
-        };
-        let (blocks, rest) = symbols.as_chunks::<64>();
-        for (k, (block, &marks)) in blocks.iter().zip(marks).enumerate() {
-            let mut left = marks;
-            while left != 0 {
-                let i = left.trailing_zeros() as usize;
-                left &= left - 1;
-                add(64 * k + i, block[i % 64]);
-            }
-        }
-        for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
-            add(64 * blocks.len() + i, symbol);
-        }
+        });
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn together_as_one_by_one(
+            symbols in prop::collection::vec(prop_oneof![6 => Just(0u8), 1 => 1u8..=5], 0..3000),
+            gap in 0usize..3000, rho in 0u32..=4,
+        ) {
+            let symbols = [symbols.clone(), vec![0; gap], symbols].concat();
+            let shape = Shape { rho, highest: 5 };
+            let mut scratch = Scratch::default();
+            scratch.runs.restart(symbols.len());
+            grow(&mut scratch.units, symbols.len() + SLACK);
+            let count = together(&symbols, shape, &mut scratch);
+            let (mut units, mut runs) = (vec![0; symbols.len() + 1], Fields::default());
+            runs.restart(symbols.len() + 1);
+            let mut marks = Vec::new();
+            mark_from(&symbols, 1, &mut marks);
+            prop_assert_eq!(one_by_one(&symbols, &marks, shape, &mut units, &mut runs), count);
+            prop_assert_eq!(&units[..count], &scratch.units[..count]);
+            let (mut fast, mut plain) = (Vec::new(), Vec::new());
+            scratch.runs.write(&mut fast);
+            runs.write(&mut plain);
+            prop_assert_eq!(fast, plain);
+        }
     }
 }

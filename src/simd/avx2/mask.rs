@@ -1,4 +1,4 @@
-//! Non-zero marks: which symbols are not 0; symbols apart into mask bytes and marked symbols, and together again.
+//! Marks: which bytes are large; symbols apart into mask bytes and marked symbols, and together again.
 
 use super::Avx2;
 use super::lanes::load_bytes;
@@ -60,10 +60,10 @@ static RANKS: [[u8; 8]; 256] = {
 };
 
 impl Avx2 {
-    /// Which symbols of each 64 are not 0; how many in all.
-    pub fn mark(self, blocks: &[[u8; 64]], marks: &mut [u64]) -> usize {
+    /// Which of each 64 bytes are at least `least`.
+    pub fn mark_from(self, blocks: &[[u8; 64]], least: u8, marks: &mut [u64]) {
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { mark(blocks, marks) }
+        unsafe { mark_from(blocks, least, marks) }
     }
 
     /// The mask bytes of whole groups of [`MASKED`] symbols, and the symbols that are not 0, less one, of which it tells the
@@ -105,14 +105,17 @@ impl Avx2 {
     }
 }
 
-#[target_feature(enable = "avx2,popcnt")]
-fn mark(blocks: &[[u8; 64]], marks: &mut [u64]) -> usize {
-    let mut count = 0;
+#[target_feature(enable = "avx2")]
+fn mark_from(blocks: &[[u8; 64]], least: u8, marks: &mut [u64]) {
+    let least = _mm256_set1_epi8(least as i8);
     for (marks, block) in marks.iter_mut().zip(blocks) {
-        *marks = mask64(block);
-        count += marks.count_ones() as usize;
+        let (halves, _) = block.as_chunks::<32>();
+        let found = |half: &[u8; 32]| {
+            let half = load_bytes(half);
+            _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(half, least), half)) as u32
+        };
+        *marks = u64::from(found(&halves[0])) | u64::from(found(&halves[1])) << 32;
     }
-    count
 }
 
 /// Which of 64 symbols are not 0.

@@ -38,9 +38,10 @@ fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
         let marks = _mm512_test_epi8_mask(group, group);
         *masks = marks.to_le_bytes();
         let packed = _mm512_maskz_compress_epi8(marks, _mm512_sub_epi8(group, one));
+        let ones = marks.count_ones() as usize;
         // SAFETY: every group before this one has added at most 64 to `count`: the 64 bytes end within `marked`, as asserted.
-        unsafe { _mm512_storeu_si512(marked.as_mut_ptr().add(count).cast(), packed) };
-        count += marks.count_ones() as usize;
+        unsafe { store_start(marked.as_mut_ptr().add(count), packed, ones <= 32) };
+        count += ones;
     }
     count
 }
@@ -54,13 +55,38 @@ fn find_places(masks: &[u8], places: &mut [u16]) {
     let mut here = unsafe { _mm512_loadu_si512(within.as_ptr().cast()) };
     let step = _mm512_set1_epi16(32);
     let mut count = 0;
-    for four in masks.chunks(4) {
-        let marks = four.iter().rev().fold(0u32, |marks, &mask| marks << 8 | u32::from(mask));
-        let packed = _mm512_maskz_compress_epi16(marks, here);
-        // SAFETY: every four masks before these have added at most 32 to `count`: the 32 places end within `places`, as asserted.
-        unsafe { _mm512_storeu_si512(places.as_mut_ptr().add(count).cast(), packed) };
-        count += marks.count_ones() as usize;
-        here = _mm512_add_epi16(here, step);
+    for eight in masks.chunks(8) {
+        let marks = eight.iter().rev().fold(0u64, |marks, &mask| marks << 8 | u64::from(mask));
+        if marks == 0 {
+            here = _mm512_add_epi16(here, _mm512_add_epi16(step, step));
+            continue;
+        }
+        for half in [marks as u32, (marks >> 32) as u32] {
+            let packed = _mm512_maskz_compress_epi16(half, here);
+            let ones = half.count_ones() as usize;
+            // SAFETY: `count` is at most the marks so far, and these are at most 8 a mask: the 32 places end within `places`, as
+            // asserted.
+            unsafe { store_start(places.as_mut_ptr().add(count).cast(), packed, ones <= 16) };
+            count += ones;
+            here = _mm512_add_epi16(here, step);
+        }
+    }
+}
+
+/// Stores the first half of a vector, or all: a store of 64 bytes that crosses a line of cache, as it nearly always does, is slow.
+///
+/// # Safety
+/// `to` is valid for writes of 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store_start(to: *mut u8, value: __m512i, half: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        if half {
+            _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(value));
+        } else {
+            _mm512_storeu_si512(to.cast(), value);
+        }
     }
 }
 
