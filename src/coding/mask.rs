@@ -66,11 +66,11 @@ pub fn decode(
     symbols: &mut [u8],
     scratch: &mut Scratch,
 ) -> Parsed<()> {
-    let Scratch { units, marked, .. } = scratch;
+    let Scratch { units, marked, ahead, .. } = scratch;
     let bytes = symbols.len().div_ceil(8);
     grow(units, bytes);
     let units = &mut units[..bytes];
-    decode_group(input, masks, units)?;
+    decode_group(input, masks, units, ahead)?;
     let past_the_end = symbols.len() % 8;
     if past_the_end > 0 && units.last().is_some_and(|last| last >> past_the_end != 0) {
         return Err(input.flaw("a mask marks elements past the end"));
@@ -78,7 +78,7 @@ pub fn decode(
     let count = count_marks(units);
     grow(marked, count + SLACK);
     match code {
-        Some(code) => decode_group(input, code, &mut marked[..count])?,
+        Some(code) => decode_group(input, code, &mut marked[..count], ahead)?,
         None => marked[..count].fill(0),
     }
     place(units, &marked[..count + SLACK], symbols);

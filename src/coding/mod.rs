@@ -21,6 +21,7 @@ pub use stage::CodingStage;
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
 use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
+use crate::simd::ahead::Ahead;
 use crate::wire::Reader;
 
 /// The coding of a record's symbols, with its tables.
@@ -62,6 +63,8 @@ pub struct Scratch {
     pub(crate) near: Vec<u8>,
     /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
     pub(crate) unfit: bool,
+    /// What is needed after the symbols.
+    pub(crate) ahead: Ahead,
 }
 
 impl Coding {
@@ -138,7 +141,7 @@ impl Decoding {
     pub fn decode(&self, input: &mut Reader<'_>, symbols: &mut [u8], scratch: &mut Scratch) -> Parsed<()> {
         match (&self.coding, &self.first) {
             (Coding::Constant(symbol), _) => symbols.fill(*symbol),
-            (Coding::Plain(_), Some(decoder)) => decode_group(input, decoder, symbols)?,
+            (Coding::Plain(_), Some(decoder)) => decode_group(input, decoder, symbols, &mut scratch.ahead)?,
             (Coding::Mask { .. }, Some(masks)) => {
                 mask::decode(input, masks, self.second.as_ref(), symbols, scratch)?;
             }

@@ -4,6 +4,7 @@ use super::{Code, Decoder, FOUR_STREAMS_FROM};
 use crate::bits::BitReader;
 use crate::error::Parsed;
 use crate::kernels::Pending;
+use crate::simd::ahead::Ahead;
 use crate::simd::streams::{Stand, decode_four};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
@@ -90,8 +91,8 @@ fn join((first, length): (u64, u32), (second, second_length): (u64, u32)) -> (u6
     (first | second << length, length + second_length)
 }
 
-/// Reads a group of `symbols.len()` symbols.
-pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8]) -> Parsed<()> {
+/// Reads a group of `symbols.len()` symbols. `ahead` is asked for meanwhile.
+pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8], ahead: &mut Ahead) -> Parsed<()> {
     if symbols.is_empty() {
         return Ok(());
     }
@@ -103,7 +104,7 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
     for (stream, length) in streams.iter_mut().zip(lengths) {
         *stream = (input.position(), input.slice(length)?);
     }
-    let stands = decode_start(decoder, streams.map(|stream| stream.1), symbols);
+    let stands = decode_start(decoder, streams.map(|stream| stream.1), symbols, ahead);
     for (k, range) in stream_ranges(symbols.len()).enumerate() {
         let (start, bytes) = streams[k];
         let used = decode_stream(bytes, decoder, stands[k], &mut symbols[range]).map_err(|flaw| flaw.shifted(start))?;
@@ -115,7 +116,7 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
 }
 
 /// Decodes what is quick to decode of a long group.
-fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8]) -> [Stand; 4] {
+fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8], ahead: &mut Ahead) -> [Stand; 4] {
     if symbols.len() < FOUR_STREAMS_FROM {
         return [Stand::default(); 4];
     }
@@ -124,7 +125,7 @@ fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8]) -> [
     let (a, rest) = symbols.split_at_mut(quarter);
     let (b, rest) = rest.split_at_mut(quarter);
     let (c, d) = rest.split_at_mut(quarter);
-    decode_four(entries, streams, [a, b, c, d])
+    decode_four(entries, streams, [a, b, c, d], ahead)
 }
 
 /// Decodes the rest of a stream and returns how many bytes it has.

@@ -4,11 +4,13 @@
 //! returns how much it has done; the twin does the rest. `CKPTZ_SIMD=portable` leaves all to the twins, `CKPTZ_SIMD=avx2` nothing to
 //! AVX-512.
 
+pub mod ahead;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub mod packed;
+pub mod places;
 pub mod streams;
 
 #[cfg(target_arch = "x86_64")]

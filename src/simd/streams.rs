@@ -1,5 +1,7 @@
 //! Four Huffman streams decoded side by side, several symbols a look-up. No vector instructions, but unchecked reads and writes.
 
+use super::ahead::Ahead;
+
 /// Bits that index the table.
 pub const INDEX_BITS: u32 = 11;
 
@@ -8,6 +10,9 @@ pub const ENTRY_SYMBOLS: usize = 7;
 
 /// Look-ups for each load of bits: 5 * 11 <= 57.
 const LOOKUPS: usize = 5;
+
+/// Lines of each stretch of [`Ahead`] for each load of bits.
+const LINES_AHEAD: usize = 4;
 
 /// By the next [`INDEX_BITS`] bits: up to 7 symbols in the low bytes, the bits that they take in bits 56..60, their number in
 /// bits 60..63.
@@ -23,7 +28,8 @@ pub struct Stand {
 }
 
 /// Decodes as much of four streams as can be done without looking at their ends.
-pub fn decode_four(entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4]) -> [Stand; 4] {
+/// `ahead` is asked for meanwhile.
+pub fn decode_four(entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4], ahead: &mut Ahead) -> [Stand; 4] {
     let mut stands = [Stand::default(); 4];
     let lengths = streams.map(<[u8]>::len);
     let rooms: [usize; 4] = std::array::from_fn(|k| outputs[k].len());
@@ -33,6 +39,7 @@ pub fn decode_four(entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 
         (0..4).all(|k| stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS < rooms[k])
     };
     while fits(&stands) {
+        ahead.step(LINES_AHEAD);
         let mut buffers = [0u64; 4];
         for k in 0..4 {
             // SAFETY: `fits`: the 8 bytes from here on are in the stream.

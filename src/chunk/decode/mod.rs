@@ -15,6 +15,7 @@ use crate::error::Parsed;
 use crate::exact::{Difference, ExponentClass, Window};
 use crate::float::Element;
 use crate::header::{Base, Kind, LossyDomain, RecordHeader};
+use crate::simd::ahead::Ahead;
 use crate::wire::Reader;
 use exact::apply_exact;
 use lossy::LossyDecoder;
@@ -91,6 +92,8 @@ impl<E: Element> ChunkDecoder<E> {
         scratch.symbols.resize(base.len(), 0);
         let mut taken = None;
         if let Some(decoding) = &self.decoding {
+            let (first, second) = base.split_at(base.len() / 2);
+            scratch.coding.ahead = Ahead::of(first, second);
             decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
             if scratch.exceptions.iter().any(|position| scratch.symbols[*position as usize] != 0) {
                 return Err(input.flaw("an exception has a symbol"));

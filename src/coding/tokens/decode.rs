@@ -5,6 +5,7 @@ use crate::coding::mask::grow;
 use crate::coding::{FieldReader, Scratch, Tokens};
 use crate::error::Parsed;
 use crate::huffman::{Decoder, decode_group};
+use crate::simd::places::place_runs;
 use crate::simd::wide;
 use crate::wire::Reader;
 
@@ -55,7 +56,7 @@ pub fn decode(
         return Err(input.flaw("more tokens than elements"));
     }
     grow(&mut scratch.units, count);
-    decode_group(input, decoder, &mut scratch.units[..count])?;
+    decode_group(input, decoder, &mut scratch.units[..count], &mut scratch.ahead)?;
     let Scratch { units, places, marked, marks, .. } = scratch;
     let units = &units[..count];
     let mut runs = FieldReader::new(input, count_from(units, meanings.long));
@@ -101,14 +102,7 @@ fn place_together(
         fits &= run < MOST_PLACES as u64;
         runs[k] = run as u16;
     });
-    let mut at = 0usize;
-    for (&run, &symbol) in runs.iter().zip(&*found) {
-        at += usize::from(run);
-        let Some(slot) = symbols.get_mut(at) else { return false };
-        *slot = symbol;
-        at += 1;
-    }
-    fits
+    fits && place_runs(runs, found, symbols)
 }
 
 wide! {
