@@ -1,4 +1,4 @@
-//! The tables that decode a code: one symbol a look-up, or up to seven.
+//! The tables that decode a code: one symbol a look-up, or up to six.
 
 use super::{Code, MAX_LENGTH};
 use crate::simd::streams::{ENTRY_SYMBOLS, Entries, INDEX_BITS};
@@ -61,11 +61,11 @@ impl Decoder {
             if used + length > INDEX_BITS {
                 break;
             }
-            entry |= u64::from(symbol) << (8 * count);
+            entry |= u64::from(symbol) << (8 + 8 * count);
             used += length;
             count += 1;
         }
-        entry | u64::from(used) << 56 | (count as u64) << 60
+        entry | u64::from(used) | (count as u64) << 56
     }
 }
 
@@ -79,12 +79,12 @@ mod tests {
         fn an_entry_is_its_symbols(counts in prop::collection::vec(0u64..1000, 2..=256), index in 0u64..2048) {
             let decoder = Decoder::new(&Code::of_counts(&counts));
             let entry = decoder.entries(SEVERAL_FROM).expect("repaid")[index as usize];
-            let (count, used) = (entry >> 60, entry >> 56 & 15);
+            let (count, used) = (entry >> 56, entry & 255);
             prop_assert!(count >= 1 && used <= 11);
             let mut bits = index;
             for k in 0..count {
                 let (symbol, length) = decoder.symbol(bits);
-                prop_assert_eq!(symbol, (entry >> (8 * k)) as u8);
+                prop_assert_eq!(symbol, (entry >> (8 + 8 * k)) as u8);
                 bits >>= length;
             }
         }

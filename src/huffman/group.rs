@@ -167,7 +167,7 @@ mod tests {
             prop_assert!(out.len() as u64 * 8 <= group_bits(symbols.len(), coded_bits(&counts, code.lengths())));
             let mut decoded = vec![0; symbols.len()];
             let mut reader = Reader::new(&out);
-            decode_group(&mut reader, &Decoder::new(&code), &mut decoded).expect("own output");
+            decode_group(&mut reader, &Decoder::new(&code), &mut decoded, &mut Ahead::default()).expect("own output");
             prop_assert_eq!(reader.remaining(), 0);
             prop_assert_eq!(decoded, symbols);
         }
@@ -176,7 +176,7 @@ mod tests {
         fn damage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), n in 0usize..2000) {
             let decoder = Decoder::new(&Code::of_counts(&[9, 5, 3, 1, 1]));
             let mut decoded = vec![0; n];
-            if decode_group(&mut Reader::new(&bytes), &decoder, &mut decoded).is_ok() {
+            if decode_group(&mut Reader::new(&bytes), &decoder, &mut decoded, &mut Ahead::default()).is_ok() {
                 prop_assert!(decoded.iter().all(|&s| s < 5));
             }
         }

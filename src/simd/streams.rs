@@ -6,7 +6,7 @@ use super::ahead::Ahead;
 pub const INDEX_BITS: u32 = 11;
 
 /// Symbols that an entry has at most.
-pub const ENTRY_SYMBOLS: usize = 7;
+pub const ENTRY_SYMBOLS: usize = 6;
 
 /// Look-ups for each load of bits: 5 * 11 <= 57.
 const LOOKUPS: usize = 5;
@@ -14,8 +14,8 @@ const LOOKUPS: usize = 5;
 /// Lines of each stretch of [`Ahead`] for each load of bits.
 const LINES_AHEAD: usize = 4;
 
-/// By the next [`INDEX_BITS`] bits: up to 7 symbols in the low bytes, the bits that they take in bits 56..60, their number in
-/// bits 60..63.
+/// By the next [`INDEX_BITS`] bits: the bits that some symbols take in byte 0 (so that a shift can take the whole entry as its
+/// count), up to 6 symbols, and their number in byte 7.
 pub type Entries = [u64; 1 << INDEX_BITS];
 
 /// Where a stream stands.
@@ -36,26 +36,28 @@ pub fn decode_four(entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 
     let sources = streams.map(<[u8]>::as_ptr);
     let targets = outputs.map(<[u8]>::as_mut_ptr);
     let fits = |stands: &[Stand; 4]| {
-        (0..4).all(|k| stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS < rooms[k])
+        (0..4).all(|k| {
+            stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS + 2 <= rooms[k]
+        })
     };
     while fits(&stands) {
         ahead.step(LINES_AHEAD);
-        let mut buffers = [0u64; 4];
-        for k in 0..4 {
-            // SAFETY: `fits`: the 8 bytes from here on are in the stream.
-            let word = unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };
-            buffers[k] = u64::from_le(word) >> (stands[k].bits % 8);
-        }
+        // SAFETY: `fits`: the 8 bytes from here on are in the stream.
+        let load = |k: usize| unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };
+        // Of 57 bits at most 55 are used. The zeros above the mark then tell how many.
+        let mut buffers = [0, 1, 2, 3].map(|k| u64::from_le(load(k)) >> (stands[k].bits % 8) | 1 << 63);
+        let mut symbols = stands.map(|stand| stand.symbols);
         for _ in 0..LOOKUPS {
             for k in 0..4 {
                 let entry = entries[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
-                // SAFETY: `fits`: at most 4 * 7 symbols have been written since, so these 8 bytes are among the 36 left.
-                unsafe { targets[k].add(stands[k].symbols).cast::<u64>().write_unaligned(entry.to_le()) };
-                let bits = entry >> 56 & 15;
-                buffers[k] >>= bits;
-                stands[k].bits += bits as usize;
-                stands[k].symbols += (entry >> 60) as usize;
+                buffers[k] >>= entry & 63;
+                // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.
+                unsafe { targets[k].add(symbols[k]).cast::<u64>().write_unaligned((entry >> 8).to_le()) };
+                symbols[k] += (entry >> 56) as usize;
             }
+        }
+        for (stand, (buffer, symbols)) in stands.iter_mut().zip(buffers.into_iter().zip(symbols)) {
+            *stand = Stand { bits: stand.bits + buffer.leading_zeros() as usize, symbols };
         }
     }
     stands
