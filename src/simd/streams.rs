@@ -1,6 +1,7 @@
 //! Four Huffman streams decoded side by side, several symbols a look-up. No vector instructions, but unchecked reads and writes.
 
 use super::ahead::Ahead;
+use super::wide;
 
 /// Bits that index the table.
 pub const INDEX_BITS: u32 = 11;
@@ -27,38 +28,40 @@ pub struct Stand {
     pub symbols: usize,
 }
 
-/// Decodes as much of four streams as can be done without looking at their ends.
-/// `ahead` is asked for meanwhile.
-pub fn decode_four(entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4], ahead: &mut Ahead) -> [Stand; 4] {
-    let mut stands = [Stand::default(); 4];
-    let lengths = streams.map(<[u8]>::len);
-    let rooms: [usize; 4] = std::array::from_fn(|k| outputs[k].len());
-    let sources = streams.map(<[u8]>::as_ptr);
-    let targets = outputs.map(<[u8]>::as_mut_ptr);
-    let fits = |stands: &[Stand; 4]| {
-        (0..4).all(|k| {
-            stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS + 2 <= rooms[k]
-        })
-    };
-    while fits(&stands) {
-        ahead.step(LINES_AHEAD);
-        // SAFETY: `fits`: the 8 bytes from here on are in the stream.
-        let load = |k: usize| unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };
-        // Of 57 bits at most 55 are used. The zeros above the mark then tell how many.
-        let mut buffers = [0, 1, 2, 3].map(|k| u64::from_le(load(k)) >> (stands[k].bits % 8) | 1 << 63);
-        let mut symbols = stands.map(|stand| stand.symbols);
-        for _ in 0..LOOKUPS {
-            for k in 0..4 {
-                let entry = entries[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
-                buffers[k] >>= entry & 63;
-                // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.
-                unsafe { targets[k].add(symbols[k]).cast::<u64>().write_unaligned((entry >> 8).to_le()) };
-                symbols[k] += (entry >> 56) as usize;
+wide! {
+    /// Decodes as much of four streams as can be done without looking at their ends.
+    /// `ahead` is asked for meanwhile.
+    pub fn decode_four[](entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4], ahead: &mut Ahead) -> [Stand; 4] {
+        let mut stands = [Stand::default(); 4];
+        let lengths = streams.map(<[u8]>::len);
+        let rooms: [usize; 4] = std::array::from_fn(|k| outputs[k].len());
+        let sources = streams.map(<[u8]>::as_ptr);
+        let targets = outputs.map(<[u8]>::as_mut_ptr);
+        let fits = |stands: &[Stand; 4]| {
+            (0..4).all(|k| {
+                stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS + 2 <= rooms[k]
+            })
+        };
+        while fits(&stands) {
+            ahead.step(LINES_AHEAD);
+            // SAFETY: `fits`: the 8 bytes from here on are in the stream.
+            let load = |k: usize| unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };
+            // Of 57 bits at most 55 are used. The zeros above the mark then tell how many.
+            let mut buffers = [0, 1, 2, 3].map(|k| u64::from_le(load(k)) >> (stands[k].bits % 8) | 1 << 63);
+            let mut symbols = stands.map(|stand| stand.symbols);
+            for _ in 0..LOOKUPS {
+                for k in 0..4 {
+                    let entry = entries[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
+                    buffers[k] >>= entry & 63;
+                    // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.
+                    unsafe { targets[k].add(symbols[k]).cast::<u64>().write_unaligned((entry >> 8).to_le()) };
+                    symbols[k] += (entry >> 56) as usize;
+                }
+            }
+            for (stand, (buffer, symbols)) in stands.iter_mut().zip(buffers.into_iter().zip(symbols)) {
+                *stand = Stand { bits: stand.bits + buffer.leading_zeros() as usize, symbols };
             }
         }
-        for (stand, (buffer, symbols)) in stands.iter_mut().zip(buffers.into_iter().zip(symbols)) {
-            *stand = Stand { bits: stand.bits + buffer.leading_zeros() as usize, symbols };
-        }
+        stands
     }
-    stands
 }
