@@ -148,6 +148,34 @@ impl ByteCode {
     }
 }
 
+/// The symbols that are not 0, found group by group: how many, and those with many zeros before them.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub count: usize,
+    /// Where the zeros before the next one start.
+    pub after: usize,
+    /// Number and run of every symbol with 255 zeros or more before it, and of some with at least 192.
+    pub far: Vec<(u32, u32)>,
+}
+
+impl Found {
+    pub fn restart(&mut self) {
+        (self.count, self.after) = (0, 0);
+        self.far.clear();
+    }
+
+    /// Adds the marks (not 0) of group `number` of 64 symbols.
+    #[inline(always)]
+    pub fn add(&mut self, number: usize, marks: u64) {
+        let first = 64 * number + marks.trailing_zeros() as usize;
+        if first - self.after >= 192 {
+            self.far.push((self.count as u32, (first - self.after) as u32));
+        }
+        self.after = 64 * number + 64 - marks.leading_zeros() as usize;
+        self.count += marks.count_ones() as usize;
+    }
+}
+
 /// Bits on their way to a buffer: fewer than 8 between calls.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Pending {

@@ -21,6 +21,7 @@ pub use stage::CodingStage;
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
 use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
+use crate::kernels::Found;
 use crate::simd::ahead::Ahead;
 use crate::wire::Reader;
 
@@ -58,9 +59,10 @@ pub struct Scratch {
     pub(crate) streams: Vec<u8>,
     pub(crate) runs: Fields,
     pub(crate) marks: Vec<u64>,
-    pub(crate) masks: Vec<u8>,
-    pub(crate) places: Vec<u16>,
+    pub(crate) places: Vec<u8>,
     pub(crate) near: Vec<u8>,
+    pub(crate) found: Found,
+    pub(crate) gaps: Vec<u16>,
     /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
     pub(crate) unfit: bool,
     /// What is needed after the symbols.

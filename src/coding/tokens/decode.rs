@@ -57,14 +57,14 @@ pub fn decode(
     }
     grow(&mut scratch.units, count);
     decode_group(input, decoder, &mut scratch.units[..count], &mut scratch.ahead)?;
-    let Scratch { units, places, marked, marks, .. } = scratch;
+    let Scratch { units, gaps, marked, marks, .. } = scratch;
     let units = &units[..count];
     let mut runs = FieldReader::new(input, count_from(units, meanings.long));
     symbols.fill(0);
     let placed = if symbols.len() <= MOST_PLACES {
-        grow(places, count);
+        grow(gaps, count);
         grow(marked, count);
-        let apart = (&mut places[..count], &mut marked[..count]);
+        let apart = (&mut gaps[..count], &mut marked[..count]);
         place_together(units, meanings, &mut runs, symbols, apart, marks)
     } else {
         place_one_by_one(units, meanings, &mut runs, symbols)

@@ -1,29 +1,17 @@
 //! Symbols -> tokens and run fields.
 
-use super::{MOST_PLACES, count_marks, for_each_mark, mark_from, split_run};
-use crate::coding::mask::{SLACK, grow, split};
-use crate::coding::{Fields, Scratch, Tokens};
+use super::{for_each_mark, mark_from, split_run};
+use crate::coding::mask::{SLACK, grow};
+use crate::coding::{Scratch, Tokens};
 use crate::huffman::{encode_group, highest_of};
-#[cfg(target_arch = "x86_64")]
-use crate::simd;
+use crate::kernels::Found;
 use crate::simd::wide;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{self, MASKED};
 use crate::wire::put_varint;
 
-/// Where fewer than one symbol in so many is marked, taking them one by one is quicker.
-const SPARSE: usize = 24;
-
 pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let shape = Shape { rho: tokens.rho, highest: tokens.highest };
-    scratch.runs.restart(symbols.len());
-    grow(&mut scratch.units, symbols.len() + SLACK);
-    mark_from(symbols, 1, &mut scratch.marks);
-    let is_dense = SPARSE * count_marks(&scratch.marks) > symbols.len();
-    let count = if is_dense && symbols.len() <= MOST_PLACES {
-        together(symbols, shape, scratch)
-    } else {
-        let Scratch { units, marks, runs, .. } = scratch;
-        one_by_one(symbols, marks, shape, units, runs)
-    };
+    let count = make(symbols, Shape { rho: tokens.rho, highest: tokens.highest }, scratch);
     let Scratch { units, streams, runs, unfit, .. } = scratch;
     put_varint(out, count as u64);
     *unfit |= !encode_group(&units[..count], &tokens.code, streams, out) || highest_of(symbols) > tokens.highest;
@@ -45,100 +33,88 @@ impl Shape {
     }
 }
 
-/// Makes the tokens of many symbols at once, of long runs afterwards; tells how many there are.
-fn together(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
-    let Scratch { units, marked, masks, places, near, marks, runs, .. } = scratch;
-    let bytes = symbols.len().div_ceil(8);
-    grow(masks, bytes);
+/// The tokens of a chunk's symbols and their run fields, those of long runs after all others; tells how many there are.
+fn make(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
+    let Scratch { units, marked, places, near, found, marks, runs, .. } = scratch;
+    runs.restart(symbols.len());
     grow(marked, symbols.len() + SLACK);
-    grow(places, 8 * bytes + 1 + SLACK);
-    let count = split(symbols, &mut masks[..bytes], marked);
-    // What stands before the first place.
-    places[0] = u16::MAX;
-    find_places(&masks[..bytes], &mut places[1..]);
-    grow(near, count);
-    let (below, places, near) = (&marked[..count], &places[..=count], &mut near[..count]);
-    short_units(below, places, shape, &mut units[..count], near);
+    grow(places, symbols.len() + SLACK);
+    split(symbols, marked, places, found);
+    grow(units, found.count);
+    grow(near, found.count);
+    let (below, near) = (&marked[..found.count], &mut near[..found.count]);
+    short_units(below, &places[..found.count], shape, units, near);
+    found.far.iter().for_each(|&(k, _)| near[k as usize] = FAR);
+    let mut far = found.far.iter();
     mark_from(near, 1 << shape.rho, marks);
     for_each_mark(marks, |k| {
-        let run = u32::from(run_between(places[k], places[k + 1]));
+        let run = if near[k] == FAR { far.next().map_or(0, |far| far.1) } else { u32::from(near[k]) };
         let (class, low, width) = split_run(run, shape.rho);
         units[k] = shape.unit(class, below[k]);
         runs.push(low, width);
     });
-    count
+    found.count
 }
 
-/// Where the marks are; `places` has room for eight of each mask, and [`SLACK`].
-fn find_places(masks: &[u8], places: &mut [u16]) {
+/// Stands for a run that is in [`Found::far`]: every run so long is.
+const FAR: u8 = 255;
+
+/// The symbols that are not 0, less one, and their places modulo 256.
+fn split(symbols: &[u8], below: &mut [u8], places: &mut [u8], found: &mut Found) {
+    found.restart();
+    let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = simd::avx2() {
-        avx2.find_places(masks, places);
-        return;
+        done = symbols.len() / MASKED * MASKED;
+        avx2.split_places(&symbols[..done], below, places, found);
     }
-    let marks = masks.iter().enumerate().flat_map(|(byte, &mask)| {
-        let marked = (0..8).filter(move |i| mask >> i & 1 == 1);
-        marked.map(move |i| (8 * byte + i) as u16)
-    });
-    places.iter_mut().zip(marks).for_each(|(place, mark)| *place = mark);
-}
-
-/// The zeros between a place and the one before.
-#[inline(always)]
-fn run_between(before: u16, place: u16) -> u16 {
-    place.wrapping_sub(before).wrapping_sub(1)
-}
-
-wide! {
-    /// The units of all tokens as if no run were long, and their runs, at most 255.
-    fn short_units[](below: &[u8], places: &[u16], shape: Shape, units: &mut [u8], near: &mut [u8]) -> () {
-        let runs = places.iter().zip(&places[1..]).map(|(before, place)| run_between(*before, *place));
-        for (((unit, near), run), &below) in units.iter_mut().zip(near).zip(runs).zip(below) {
-            *unit = shape.unit(u32::from(run), below);
-            *near = run.min(255) as u8;
+    for (at, &symbol) in symbols.iter().enumerate().skip(done).filter(|(_, symbol)| **symbol != 0) {
+        if at - found.after >= usize::from(FAR) {
+            found.far.push((found.count as u32, (at - found.after) as u32));
         }
+        (below[found.count], places[found.count]) = (symbol - 1, at as u8);
+        (found.after, found.count) = (at + 1, found.count + 1);
     }
 }
 
 wide! {
-    /// Writes the token of each symbol to `units`, the run fields to `runs`, and tells how many tokens there are. `marks`: which symbols
-    /// are not 0. The twin of [`together`], for chunks of any length.
-    fn one_by_one[](symbols: &[u8], marks: &[u64], shape: Shape, units: &mut [u8], runs: &mut Fields) -> usize {
-        let (mut count, mut after) = (0, 0);
-        for_each_mark(marks, |at| {
-            let run = (at - after) as u32;
-            let (class, low, width) = split_run(run, shape.rho);
-            runs.push_if(run >> shape.rho != 0, low, width);
-            units[count] = shape.unit(class, symbols[at].wrapping_sub(1));
-            (after, count) = (at + 1, count + 1);
-        });
-        count
+    /// The units of all tokens as if no run were long, and their runs modulo 256.
+    fn short_units[](below: &[u8], places: &[u8], shape: Shape, units: &mut [u8], near: &mut [u8]) -> () {
+        let Some(&first) = places.first() else { return };
+        (units[0], near[0]) = (shape.unit(u32::from(first), below[0]), first);
+        let runs = places.iter().zip(&places[1..]).map(|(before, place)| place.wrapping_sub(*before).wrapping_sub(1));
+        for (((unit, near), run), &below) in units[1..].iter_mut().zip(&mut near[1..]).zip(runs).zip(&below[1..]) {
+            *unit = shape.unit(u32::from(run), below);
+            *near = run;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coding::Fields;
+    use crate::coding::tokens::{for_each_token, mask64};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn together_as_one_by_one(
+        fn tokens_are_those_of_the_symbols_one_by_one(
             symbols in prop::collection::vec(prop_oneof![6 => Just(0u8), 1 => 1u8..=5], 0..3000),
             gap in 0usize..3000, rho in 0u32..=4,
         ) {
             let symbols = [symbols.clone(), vec![0; gap], symbols].concat();
             let shape = Shape { rho, highest: 5 };
             let mut scratch = Scratch::default();
-            scratch.runs.restart(symbols.len());
-            grow(&mut scratch.units, symbols.len() + SLACK);
-            let count = together(&symbols, shape, &mut scratch);
-            let (mut units, mut runs) = (vec![0; symbols.len() + 1], Fields::default());
-            runs.restart(symbols.len() + 1);
-            let mut marks = Vec::new();
-            mark_from(&symbols, 1, &mut marks);
-            prop_assert_eq!(one_by_one(&symbols, &marks, shape, &mut units, &mut runs), count);
-            prop_assert_eq!(&units[..count], &scratch.units[..count]);
+            let count = make(&symbols, shape, &mut scratch);
+            let (mut units, mut runs) = (Vec::new(), Fields::default());
+            runs.restart(symbols.len());
+            for_each_token(&symbols, mask64, |run, symbol| {
+                let (class, low, width) = split_run(run, rho);
+                units.push(shape.unit(class, symbol - 1));
+                runs.push_if(run >> rho != 0, low, width);
+            });
+            prop_assert_eq!(&scratch.units[..count], &units);
             let (mut fast, mut plain) = (Vec::new(), Vec::new());
             scratch.runs.write(&mut fast);
             runs.write(&mut plain);

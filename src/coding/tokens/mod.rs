@@ -6,7 +6,7 @@ mod encode;
 pub use decode::{Meanings, decode};
 pub use encode::encode;
 
-use crate::simd::{self, wide};
+use crate::simd;
 
 /// A run of zeros as its class, and its low bits with their width (0 for a class below 2^rho).
 #[inline(always)]
@@ -80,12 +80,6 @@ fn for_each_mark(marks: &[u64], mut found: impl FnMut(usize)) {
             found(64 * number + left.trailing_zeros() as usize);
             left &= left - 1;
         }
-    }
-}
-
-wide! {
-    fn count_marks[](marks: &[u64]) -> usize {
-        marks.iter().map(|marks| marks.count_ones() as usize).sum()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Avx2;
 use super::lanes::load_bytes;
+use crate::kernels::Found;
 use crate::simd;
 use std::arch::x86_64::*;
 
@@ -20,21 +21,6 @@ static MARKED: [[u8; 8]; 256] = {
                 count += 1;
             }
             i += 1;
-        }
-        mask += 1;
-    }
-    table
-};
-
-/// The same as numbers of 16 bits.
-static PLACES: [[u16; 8]; 256] = {
-    let mut table = [[0; 8]; 256];
-    let mut mask = 0;
-    while mask < 256 {
-        let mut k = 0;
-        while k < 8 {
-            table[mask][k] = MARKED[mask][k] as u16;
-            k += 1;
         }
         mask += 1;
     }
@@ -76,13 +62,14 @@ impl Avx2 {
         unsafe { split_marks(symbols, masks, marked) }
     }
 
-    /// Where the set bits of up to 8192 masks are, in order. `places` has room for eight a mask, and 64 more.
-    pub fn find_places(self, masks: &[u8], places: &mut [u16]) {
+    /// Of whole groups of [`MASKED`] symbols those that are not 0, less one, and their places modulo 256. `below` and `places` have as
+    /// many bytes as there are symbols, and 64 more; `found` starts anew.
+    pub fn split_places(self, symbols: &[u8], below: &mut [u8], places: &mut [u8], found: &mut Found) {
         if let Some(avx512) = simd::avx512() {
-            return avx512.find_places(masks, places);
+            return avx512.split_places(symbols, below, places, found);
         }
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { find_places(masks, places) }
+        unsafe { split_places(symbols, below, places, found) }
     }
 
     /// How many bits are set.
@@ -149,18 +136,32 @@ fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
     count
 }
 
-#[target_feature(enable = "avx2,popcnt")]
-fn find_places(masks: &[u8], places: &mut [u16]) {
-    assert!(places.len() >= 8 * masks.len() + 8);
-    let (mut start, eight) = (_mm_setzero_si128(), _mm_set1_epi16(8));
-    let mut count = 0;
-    for &mask in masks {
-        // SAFETY: a row of the table has the 16 bytes that are read.
-        let within = unsafe { _mm_loadu_si128(PLACES[usize::from(mask)].as_ptr().cast()) };
-        // SAFETY: every mask before this one has added at most 8 to `count`: the 16 bytes end within `places`, as asserted.
-        unsafe { _mm_storeu_si128(places.as_mut_ptr().add(count).cast(), _mm_add_epi16(within, start)) };
-        count += mask.count_ones() as usize;
-        start = _mm_add_epi16(start, eight);
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi1")]
+fn split_places(symbols: &[u8], below: &mut [u8], places: &mut [u8], found: &mut Found) {
+    let (groups, _) = symbols.as_chunks::<MASKED>();
+    let room = MASKED * groups.len() + 8;
+    assert!(below.len() >= room && places.len() >= room && found.count == 0);
+    let (one, eight) = (_mm_set1_epi8(1), _mm_set1_epi8(8));
+    for (number, group) in groups.iter().enumerate() {
+        let marks = mask64(group);
+        if marks == 0 {
+            continue;
+        }
+        let mut count = found.count;
+        found.add(number, marks);
+        let mut start = _mm_set1_epi8((MASKED * number) as i8);
+        let (eights, _) = group.as_chunks::<8>();
+        for (eight_symbols, mask) in eights.iter().zip(marks.to_le_bytes()) {
+            let within = load8(&MARKED[usize::from(mask)]);
+            let packed = _mm_shuffle_epi8(_mm_sub_epi8(load8(eight_symbols), one), within);
+            // SAFETY: every group of 8 before this one has added at most 8 to `count`: the 8 bytes end within both, as asserted.
+            unsafe {
+                _mm_storel_epi64(below.as_mut_ptr().add(count).cast(), packed);
+                _mm_storel_epi64(places.as_mut_ptr().add(count).cast(), _mm_add_epi8(within, start));
+            }
+            count += mask.count_ones() as usize;
+            start = _mm_add_epi8(start, eight);
+        }
     }
 }
 

@@ -59,7 +59,7 @@ fn quantize_values<const MANY: bool>(
         let (eights, _) = symbols.as_chunks::<8>();
         let after = [0, 1, 2, 3].map(|k| steps.add_to(before[k], &eights[k]));
         if coded.outside | not_finite(&after) != 0 {
-            slow(number * GROUP, target, base, symbols);
+            leave(&mut slow, number * GROUP, target, base, symbols);
             add(&mut sums, load_group(base));
             continue;
         }
@@ -70,6 +70,19 @@ fn quantize_values<const MANY: bool>(
         add(&mut sums, after);
     }
     sums.store(lanes);
+}
+
+/// Away from the loop, whose registers it would take.
+#[cold]
+#[inline(never)]
+pub fn leave(
+    slow: &mut impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
+    at: usize,
+    target: &[f32; GROUP],
+    base: &mut [f32; GROUP],
+    symbols: &mut [u8; GROUP],
+) {
+    slow(at, target, base, symbols);
 }
 
 #[inline]

@@ -1,4 +1,4 @@
-//! Huffman codes over bytes, four to a 64-bit word.
+//! Huffman codes over bytes, eight to a 64-bit word, or four where they are long.
 
 use super::Avx512;
 use super::lanes::{load_bytes, store_words};
@@ -50,16 +50,28 @@ fn encode_bytes<const ALL: bool>(
         }
         let group = load_bytes(group);
         let [first, second] = quads(low.of(group), high.of(group));
-        // Each 16 bytes of symbols are two words of the first, then two of the second.
-        for k in (0..8).step_by(2) {
-            for (word, length) in [first.at(k), first.at(k + 1), second.at(k), second.at(k + 1)] {
-                bits |= word << count;
-                // SAFETY: a group adds at most GROUP_BYTES to `at`, and as many and 8 more were left, as was looked at.
-                unsafe { out.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bits.to_le()) };
-                let total = count + length as u32;
-                at += (total >> 3) as usize;
-                bits >>= total & !7;
-                count = total & 7;
+        let mut put = |word: u64, length: u64| {
+            bits |= word << count;
+            // SAFETY: a group adds at most GROUP_BYTES to `at`, and as many and 8 more were left, as was looked at.
+            unsafe { out.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bits.to_le()) };
+            let total = count + length as u32;
+            at += (total >> 3) as usize;
+            bits >>= total & !7;
+            count = total & 7;
+        };
+        // Each 16 bytes of symbols are two fours of the first, then two of the second.
+        if let (Some(first), Some(second)) = (first.eights(), second.eights()) {
+            for k in (0..8).step_by(2) {
+                put(first.words[k], first.lengths[k]);
+                put(second.words[k], second.lengths[k]);
+            }
+        } else {
+            let (first, second) = (first.stored(), second.stored());
+            for k in (0..8).step_by(2) {
+                for of in [&first, &second] {
+                    put(of.words[k], of.lengths[k]);
+                    put(of.words[k + 1], of.lengths[k + 1]);
+                }
             }
         }
         done += SYMBOLS;
@@ -68,16 +80,40 @@ fn encode_bytes<const ALL: bool>(
     (done, at)
 }
 
-/// Eight words of four codes each, and their lengths.
-struct Quads {
+/// Words of codes, and their lengths.
+struct Stored {
     words: [u64; 8],
     lengths: [u64; 8],
 }
 
+/// Eight words of four codes each.
+struct Quads {
+    words: __m512i,
+    lengths: __m512i,
+}
+
 impl Quads {
-    #[inline(always)]
-    fn at(&self, k: usize) -> (u64, u64) {
-        (self.words[k], self.lengths[k])
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn stored(self) -> Stored {
+        let mut stored = Stored { words: [0; 8], lengths: [0; 8] };
+        store_words(&mut stored.words, self.words);
+        store_words(&mut stored.lengths, self.lengths);
+        stored
+    }
+
+    /// Two and two together, in words 0, 2 ..; `None` where a word would have more than 56 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn eights(&self) -> Option<Stored> {
+        // The second of each two, where the first was.
+        let next = |of| _mm512_shuffle_epi32::<0b11_10_11_10>(of);
+        let lengths = _mm512_add_epi64(self.lengths, next(self.lengths));
+        if _mm512_mask_cmpgt_epi64_mask(0b0101_0101, lengths, _mm512_set1_epi64(56)) != 0 {
+            return None;
+        }
+        let words = _mm512_or_si512(self.words, _mm512_sllv_epi64(next(self.words), self.lengths));
+        Some(Quads { words, lengths }.stored())
     }
 }
 
@@ -107,10 +143,7 @@ fn merge(codes: __m512i, lengths: __m512i) -> Quads {
     let odd = _mm512_sllv_epi64(_mm512_srli_epi64::<32>(pairs), first);
     let fours = _mm512_or_si512(_mm512_and_si512(pairs, low32), odd);
     let four_lengths = _mm512_add_epi64(first, _mm512_srli_epi64::<32>(pair_lengths));
-    let mut quads = Quads { words: [0; 8], lengths: [0; 8] };
-    store_words(&mut quads.words, fours);
-    store_words(&mut quads.lengths, four_lengths);
-    quads
+    Quads { words: fours, lengths: four_lengths }
 }
 
 /// 256 bytes in registers, or 128.

@@ -2,6 +2,7 @@
 
 use super::Avx512;
 use super::lanes::{load_bytes, store_bytes};
+use crate::kernels::Found;
 use std::arch::x86_64::*;
 
 /// Bytes that a store may go past what it writes.
@@ -14,10 +15,10 @@ impl Avx512 {
         unsafe { split_marks(symbols, masks, marked) }
     }
 
-    /// As `Avx2::find_places`; `places` has room for eight a mask, and 64 more.
-    pub fn find_places(self, masks: &[u8], places: &mut [u16]) {
+    /// As `Avx2::split_places`; `below` and `places` have 64 bytes more than there are symbols.
+    pub fn split_places(self, symbols: &[u8], below: &mut [u8], places: &mut [u8], found: &mut Found) {
         // SAFETY: `self` proves that the machine has what is enabled.
-        unsafe { find_places(masks, places) }
+        unsafe { split_places(symbols, below, places, found) }
     }
 
     /// As `Avx2::place_marked`, for whole groups of eight mask bytes; `marked` has a byte for each mark, and 64 more.
@@ -38,55 +39,36 @@ fn split_marks(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
         let marks = _mm512_test_epi8_mask(group, group);
         *masks = marks.to_le_bytes();
         let packed = _mm512_maskz_compress_epi8(marks, _mm512_sub_epi8(group, one));
-        let ones = marks.count_ones() as usize;
         // SAFETY: every group before this one has added at most 64 to `count`: the 64 bytes end within `marked`, as asserted.
-        unsafe { store_start(marked.as_mut_ptr().add(count), packed, ones <= 32) };
-        count += ones;
+        unsafe { _mm512_storeu_si512(marked.as_mut_ptr().add(count).cast(), packed) };
+        count += marks.count_ones() as usize;
     }
     count
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-fn find_places(masks: &[u8], places: &mut [u16]) {
-    assert!(places.len() >= 8 * masks.len() + SLACK);
-    let mut within: [i16; 32] = [0; 32];
-    within.iter_mut().zip(0..).for_each(|(place, i)| *place = i);
-    // SAFETY: the array has the 64 bytes that are read.
-    let mut here = unsafe { _mm512_loadu_si512(within.as_ptr().cast()) };
-    let step = _mm512_set1_epi16(32);
-    let mut count = 0;
-    for eight in masks.chunks(8) {
-        let marks = eight.iter().rev().fold(0u64, |marks, &mask| marks << 8 | u64::from(mask));
-        if marks == 0 {
-            here = _mm512_add_epi16(here, _mm512_add_epi16(step, step));
-            continue;
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt,lzcnt,bmi1")]
+fn split_places(symbols: &[u8], below: &mut [u8], places: &mut [u8], found: &mut Found) {
+    let (groups, _) = symbols.as_chunks::<64>();
+    let room = 64 * groups.len() + SLACK;
+    assert!(below.len() >= room && places.len() >= room && found.count == 0);
+    let within: [u8; 64] = std::array::from_fn(|i| i as u8);
+    let (one, step) = (_mm512_set1_epi8(1), _mm512_set1_epi8(64));
+    let mut here = load_bytes(&within);
+    for (number, group) in groups.iter().enumerate() {
+        let group = load_bytes(group);
+        let marks = _mm512_test_epi8_mask(group, group);
+        if marks != 0 {
+            let symbols = _mm512_maskz_compress_epi8(marks, _mm512_sub_epi8(group, one));
+            let marked = _mm512_maskz_compress_epi8(marks, here);
+            let count = found.count;
+            found.add(number, marks);
+            // SAFETY: every group before this one has added at most 64 to `count`: the 64 bytes end within both, as asserted.
+            unsafe {
+                _mm512_storeu_si512(below.as_mut_ptr().add(count).cast(), symbols);
+                _mm512_storeu_si512(places.as_mut_ptr().add(count).cast(), marked);
+            }
         }
-        for half in [marks as u32, (marks >> 32) as u32] {
-            let packed = _mm512_maskz_compress_epi16(half, here);
-            let ones = half.count_ones() as usize;
-            // SAFETY: `count` is at most the marks so far, and these are at most 8 a mask: the 32 places end within `places`, as
-            // asserted.
-            unsafe { store_start(places.as_mut_ptr().add(count).cast(), packed, ones <= 16) };
-            count += ones;
-            here = _mm512_add_epi16(here, step);
-        }
-    }
-}
-
-/// Stores the first half of a vector, or all: a store of 64 bytes that crosses a line of cache, as it nearly always does, is slow.
-///
-/// # Safety
-/// `to` is valid for writes of 64 bytes.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn store_start(to: *mut u8, value: __m512i, half: bool) {
-    // SAFETY: the caller's.
-    unsafe {
-        if half {
-            _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(value));
-        } else {
-            _mm512_storeu_si512(to.cast(), value);
-        }
+        here = _mm512_add_epi8(here, step);
     }
 }
 

@@ -5,7 +5,7 @@ use super::lanes::{load_bytes, load_f32, store_f32, store_half};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, ValueTable};
-use crate::simd::avx2::prefetch;
+use crate::simd::avx2::{leave, prefetch};
 use std::arch::x86_64::*;
 
 impl Avx512 {
@@ -46,7 +46,7 @@ fn quantize_values(
         let cells = deltas.map(|delta| buckets.cell(delta));
         let after = [0, 1].map(|k| _mm512_add_ps(before[k], buckets.step(cells[k])));
         if buckets.outside(deltas) | not_finite(after) != 0 {
-            slow(number * GROUP, target, base, symbols);
+            leave(&mut slow, number * GROUP, target, base, symbols);
             let (bases, _) = base.as_chunks::<16>();
             bases.iter().for_each(|base| sums.add(_mm512_castps_si512(load_f32(base))));
             continue;
