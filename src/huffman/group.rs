@@ -6,6 +6,7 @@ use crate::error::Parsed;
 use crate::kernels::Pending;
 use crate::simd::ahead::Ahead;
 use crate::simd::streams::{Stand, decode_four};
+use crate::simd::wide;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
 use crate::wire::{Reader, put_varint};
@@ -59,30 +60,42 @@ fn encode_stream(symbols: &[u8], code: &Code, out: &mut [u8]) -> usize {
     } else if let Some(avx512) = simd::avx512() {
         (done, at) = avx512.encode_bytes(symbols, code.bytes(), &mut pending, out);
     }
-    let Pending { mut bits, mut count } = pending;
-    let mut put = |word: u64, length: u32| {
-        bits |= word << count;
-        out[at..at + 8].copy_from_slice(&bits.to_le_bytes());
-        at += ((count + length) / 8) as usize;
-        bits >>= (count + length) & !7;
-        count = (count + length) % 8;
-    };
-    let (fours, rest) = symbols[done..].as_chunks::<4>();
-    for &[a, b, c, d] in fours {
-        // Four codes are at most 44 bits, on top of fewer than 8. Made as pairs, so that they need not wait for each other.
-        let (first, second) = (join(code.word(a), code.word(b)), join(code.word(c), code.word(d)));
-        let (word, length) = join(first, second);
-        put(word, length);
+    at + encode_rest(&symbols[done..], code, pending, &mut out[at..])
+}
+
+wide! {
+    /// Writes what follows the bits that wait, to the end of the stream; tells how many bytes.
+    fn encode_rest[](
+        symbols: &[u8],
+        code: &Code,
+        pending: Pending,
+        out: &mut [u8],
+    ) -> usize {
+        let (Pending { mut bits, mut count }, mut at) = (pending, 0);
+        let mut put = |word: u64, length: u32| {
+            bits |= word << count;
+            out[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+            at += ((count + length) / 8) as usize;
+            bits >>= (count + length) & !7;
+            count = (count + length) % 8;
+        };
+        let (fours, rest) = symbols.as_chunks::<4>();
+        for &[a, b, c, d] in fours {
+            // Four codes are at most 44 bits, on top of fewer than 8. Made as pairs, so that they need not wait for each other.
+            let (first, second) = (join(code.word(a), code.word(b)), join(code.word(c), code.word(d)));
+            let (word, length) = join(first, second);
+            put(word, length);
+        }
+        for &symbol in rest {
+            let (word, length) = code.word(symbol);
+            put(word, length);
+        }
+        if count > 0 {
+            out[at] = bits as u8;
+            at += 1;
+        }
+        at
     }
-    for &symbol in rest {
-        let (word, length) = code.word(symbol);
-        put(word, length);
-    }
-    if count > 0 {
-        out[at] = bits as u8;
-        at += 1;
-    }
-    at
 }
 
 /// Two runs of bits, one after the other.
