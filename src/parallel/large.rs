@@ -14,7 +14,10 @@ use std::ops::Range;
 
 /// Original bytes that a thread works on between two hand-overs of coded ones, at most (or one chunk): so few that what it
 /// has coded is still in its cache when it is copied out.
-const BATCH_BYTES: usize = 2 << 20;
+const BATCH_BYTES: usize = 1 << 18;
+
+/// The same where threads wait for each other at every hand-over.
+const SHARED_BATCH_BYTES: usize = 2 << 20;
 
 /// A tensor that is being written.
 pub struct Current {
@@ -69,7 +72,9 @@ impl Current {
         pool: &Pool,
     ) -> Result<()> {
         let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
-        let count = (pool.threads() * BATCH_BYTES / chunk_bytes).max(1).min(self.chunks - self.next);
+        let threads = pool.threads();
+        let batch = if threads == 1 { BATCH_BYTES } else { threads * SHARED_BATCH_BYTES };
+        let count = (batch / chunk_bytes).max(1).min(self.chunks - self.next);
         slots.resize_with(count, Vec::new);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
