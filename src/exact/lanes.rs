@@ -3,6 +3,7 @@
 
 use super::{Cut, Difference, ESCAPE, ExponentClass, WINDOW, Window};
 use crate::float::Element;
+use crate::simd::marks::{for_each_mark, mark_from};
 use crate::simd::wide;
 use crate::statistics::Against;
 use std::marker::PhantomData;
@@ -117,6 +118,7 @@ pub struct Cuts {
     pub fields: Vec<u32>,
     /// Where the symbols are escapes.
     pub escaped: Vec<u32>,
+    pub marks: Vec<u64>,
     classes: Vec<u8>,
 }
 
@@ -130,13 +132,13 @@ impl Cuts {
         zeros_too: bool,
         escapes: &mut Vec<u16>,
     ) {
-        let Cuts { symbols, widths, fields, escaped, .. } = self;
+        let Cuts { symbols, widths, fields, escaped, marks, .. } = self;
         let (top, entries) = (u32::from(window.top), target.len());
         symbols.resize(entries, 0);
         widths.resize(entries, 0);
         fields.resize(entries, 0);
         cut_all(C::default(), (top, zeros_too), target, base, (symbols, widths, fields));
-        find_escapes(symbols, escaped);
+        find_escapes(symbols, marks, escaped);
         escapes.clear();
         let places = escaped.iter().map(|&i| i as usize);
         escapes.extend(places.map(|i| C::cut_lane(target[i], base.at(i)).class as u16));
@@ -293,39 +295,11 @@ fn cut_block<E: Element, C: LaneCut<E>, const N: usize>(
     (*symbols, *widths, *fields) = (all_symbols, all_widths, all_fields);
 }
 
-wide! {
-    /// Where the symbol is an escape.
-    pub fn find_escapes[](symbols: &[u8], positions: &mut Vec<u32>) -> () {
-        positions.clear();
-        let (blocks, rest) = symbols.as_chunks::<BLOCK>();
-        for (number, block) in blocks.iter().enumerate() {
-            let escapes = block.iter().fold(0, |found, symbol| found | u8::from(*symbol == ESCAPE));
-            if escapes != 0 {
-                append_escapes(number * BLOCK, block, positions);
-            }
-        }
-        let start = BLOCK * blocks.len();
-        let rest = rest.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
-        positions.extend(rest.map(|(i, _)| (start + i) as u32));
-    }
-}
-
-/// Appends where the escapes of a block are.
-#[inline(always)]
-fn append_escapes(start: usize, symbols: &[u8; BLOCK], positions: &mut Vec<u32>) {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let (eights, _) = symbols.as_chunks::<8>();
-    let mut marks = eights.iter().rev().fold(0u32, |marks, eight| {
-        // A symbol is at most 15, so that this sets bit 7 of the byte of an escape and of no other.
-        let of_eight = (u64::from_le_bytes(*eight) + (0x80 - u64::from(ESCAPE)) * ONES) >> 7 & ONES;
-        // Bit 0 of byte i to bit 56 + i of the product.
-        marks << 8 | (of_eight.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
-    });
-    positions.reserve(BLOCK);
-    while marks != 0 {
-        positions.push(start as u32 + marks.trailing_zeros());
-        marks &= marks - 1;
-    }
+/// Where the symbol is an escape, the highest of all.
+pub fn find_escapes(symbols: &[u8], marks: &mut Vec<u64>, positions: &mut Vec<u32>) {
+    positions.clear();
+    mark_from(symbols, ESCAPE, marks);
+    for_each_mark(marks, |place| positions.push(place as u32));
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::bits::BitReader;
 use crate::error::Parsed;
 use crate::kernels::Pending;
 use crate::simd::ahead::Ahead;
+use crate::simd::bits;
 use crate::simd::streams::{Stand, decode_four};
-use crate::simd::wide;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
 use crate::wire::{Reader, put_varint};
@@ -63,7 +63,7 @@ fn encode_stream(symbols: &[u8], code: &Code, out: &mut [u8]) -> usize {
     at + encode_rest(&symbols[done..], code, pending, &mut out[at..])
 }
 
-wide! {
+bits! {
     /// Writes what follows the bits that wait, to the end of the stream; tells how many bytes.
     fn encode_rest[](
         symbols: &[u8],

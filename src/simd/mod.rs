@@ -9,6 +9,7 @@ pub mod ahead;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod marks;
 pub mod packed;
 pub mod places;
 pub mod streams;
@@ -59,10 +60,32 @@ pub fn avx512() -> Option<Avx512> {
     if allowed() == Allowed::All { Avx512::detect() } else { None }
 }
 
-/// Makes a function whose body is compiled a second time for AVX2, for machines that have it: the same operations in the same
+/// Makes a function whose body is compiled again for AVX2 and for AVX-512, for machines that have it: the same operations in the same
 /// order, and so the same results. The body is plain code that the compiler makes vector code of. Type parameters stand in
 /// brackets: `wide! { fn sum[E: Element](of: &[E]) -> f64 { .. } }`.
 macro_rules! wide {
+    ($(#[$meta:meta])* $visible:vis fn $name:ident[$($types:tt)*]($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
+        $(#[$meta])*
+        $visible fn $name<$($types)*>($($argument: $type),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+                fn wider<$($types)*>($($argument: $type),*) -> $result $body
+                if $crate::simd::avx512().is_some() {
+                    // SAFETY: an `Avx512` proves that the machine has what is enabled.
+                    return unsafe { wider($($argument),*) };
+                }
+            }
+            $crate::simd::bits! { fn narrower[$($types)*]($($argument: $type),*) -> $result $body }
+            narrower($($argument),*)
+        }
+    };
+}
+pub(crate) use wide;
+
+/// The same, compiled once again, for AVX2 and what came with it: for loops over bits and tables, of which the compiler makes worse
+/// code where it thinks of gathering and scattering.
+macro_rules! bits {
     ($(#[$meta:meta])* $visible:vis fn $name:ident[$($types:tt)*]($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
         $(#[$meta])*
         $visible fn $name<$($types)*>($($argument: $type),*) -> $result {
@@ -83,4 +106,4 @@ macro_rules! wide {
         }
     };
 }
-pub(crate) use wide;
+pub(crate) use bits;

@@ -1,6 +1,6 @@
 //! A stream of raw bits, many fields at a time. No vector instructions, but unchecked reads and writes.
 
-use super::wide;
+use super::bits;
 
 /// Fields that are written or read between two looks at the end.
 pub const GROUP: usize = 16;
@@ -113,7 +113,7 @@ impl Pairs {
     }
 }
 
-wide! {
+bits! {
     /// Reads as many fields as can be read without looking at the end of `bytes`, each with other bits above its width. Tells how
     /// many, and how many bits they have.
     pub fn unpack[](bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {

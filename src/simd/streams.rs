@@ -1,7 +1,7 @@
 //! Four Huffman streams decoded side by side, several symbols a look-up. No vector instructions, but unchecked reads and writes.
 
 use super::ahead::Ahead;
-use super::wide;
+use super::bits;
 
 /// Bits that index the table.
 pub const INDEX_BITS: u32 = 11;
@@ -28,7 +28,7 @@ pub struct Stand {
     pub symbols: usize,
 }
 
-wide! {
+bits! {
     /// Decodes as much of four streams as can be done without looking at their ends.
     /// `ahead` is asked for meanwhile.
     pub fn decode_four[](entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4], ahead: &mut Ahead) -> [Stand; 4] {

@@ -32,7 +32,7 @@ pub fn apply_exact<E: Element, C: LaneCut<E>>(
     scratch: &mut Scratch,
 ) -> Parsed<Option<u64>> {
     let Scratch { symbols, escapes, cuts, .. } = scratch;
-    find_escapes(symbols, &mut cuts.escaped);
+    find_escapes(symbols, &mut cuts.marks, &mut cuts.escaped);
     read_escapes(E::TYPE, cuts.escaped.len(), escapes, input)?;
     #[cfg(target_arch = "x86_64")]
     if let (Some(avx2), true, ElementType::F32, false) =
@@ -53,8 +53,11 @@ pub fn apply_exact<E: Element, C: LaneCut<E>>(
     let mut escaped = escapes.iter();
     for (b, &symbol) in base.iter_mut().zip(symbols.iter()) {
         if symbol == 0 {
-            if zeros_too && fields.get(cut.field_width(0)) != 0 {
-                return Err(input.flaw("a zero with bits"));
+            if zeros_too {
+                if fields.get(cut.field_width(0)) != 0 {
+                    return Err(input.flaw("a zero with bits"));
+                }
+                *b = E::ZERO;
             }
             continue;
         }

@@ -82,7 +82,7 @@ impl<E: Element> ChunkDecoder<E> {
     /// The sum, if it could be taken on the way.
     fn decode_symbols(&self, stored: &[u8], base: &mut [E], sum: bool, scratch: &mut Scratch) -> Parsed<Option<u64>> {
         let mut input = Reader::new(stored);
-        if self.from_zero {
+        if self.from_zero && !self.writes_all() {
             base.fill(E::ZERO);
         }
         scratch.exceptions.clear();
@@ -106,6 +106,12 @@ impl<E: Element> ChunkDecoder<E> {
             return Err(input.flaw("bytes are left over at the end of a chunk"));
         }
         Ok(taken)
+    }
+
+    /// Whether every element is written whatever was there.
+    fn writes_all(&self) -> bool {
+        let zeros_too = self.decoding.as_ref().is_some_and(|decoding| !decoding.coding().skips_zeros());
+        matches!(self.rule, Rule::Classes(_)) && zeros_too
     }
 
     fn apply(

@@ -1,10 +1,11 @@
 //! Tokens and run fields -> symbols.
 
-use super::{MOST_PLACES, class_run, for_each_mark, mark_from};
+use super::{MOST_PLACES, class_run};
 use crate::coding::mask::grow;
 use crate::coding::{FieldReader, Scratch, Tokens};
 use crate::error::Parsed;
 use crate::huffman::{Decoder, decode_group};
+use crate::simd::marks::{for_each_mark, mark_from};
 use crate::simd::places::place_runs;
 use crate::simd::wide;
 use crate::wire::Reader;

@@ -1,10 +1,11 @@
 //! Symbols -> tokens and run fields.
 
-use super::{for_each_mark, mark_from, split_run};
+use super::split_run;
 use crate::coding::mask::{SLACK, grow};
 use crate::coding::{Scratch, Tokens};
 use crate::huffman::{encode_group, highest_of};
 use crate::kernels::Found;
+use crate::simd::marks::{for_each_mark, mark_from};
 use crate::simd::wide;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};

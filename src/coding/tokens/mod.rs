@@ -6,8 +6,6 @@ mod encode;
 pub use decode::{Meanings, decode};
 pub use encode::encode;
 
-use crate::simd;
-
 /// A run of zeros as its class, and its low bits with their width (0 for a class below 2^rho).
 #[inline(always)]
 pub fn split_run(run: u32, rho: u32) -> (u32, u64, u32) {
@@ -58,35 +56,6 @@ pub fn for_each_token(symbols: &[u8], mask: impl Fn(&[u8; 64]) -> u64, mut token
 
 /// Symbols whose places are numbers of 16 bits.
 const MOST_PLACES: usize = 1 << 16;
-
-/// Fills `marks` with which bytes are at least `least` (above 0): a word for every 64.
-fn mark_from(bytes: &[u8], least: u8, marks: &mut Vec<u64>) {
-    let (blocks, rest) = bytes.as_chunks::<64>();
-    marks.resize(blocks.len(), 0);
-    match simd::avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => avx2.mark_from(blocks, least, marks),
-        _ => marks.iter_mut().zip(blocks).for_each(|(marks, block)| *marks = mark_plain(block, least)),
-    }
-    marks.push(mark_plain(rest, least));
-}
-
-/// Calls `found` with the place of each mark, in order.
-#[inline(always)]
-fn for_each_mark(marks: &[u64], mut found: impl FnMut(usize)) {
-    for (number, &marks) in marks.iter().enumerate() {
-        let mut left = marks;
-        while left != 0 {
-            found(64 * number + left.trailing_zeros() as usize);
-            left &= left - 1;
-        }
-    }
-}
-
-/// Which of at most 64 bytes are at least `least`.
-fn mark_plain(bytes: &[u8], least: u8) -> u64 {
-    bytes.iter().rev().fold(0, |marks, &byte| marks << 1 | u64::from(byte >= least))
-}
 
 /// Which of 64 symbols are not 0.
 #[inline(always)]
