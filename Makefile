@@ -55,15 +55,16 @@ lint: $(VENV)/.test-installed
 	$(PY) -m ruff format --check --quiet $(LINTED)
 	$(PY) -m mypy
 
-# Each twice: with the vector code that the machine has, and with its portable twins alone.
+# Each with the vector code that the machine has, without AVX-512, and with the portable twins alone.
 # nextest runs no examples in the documentation.
 test-rust:
 	@if cargo nextest --version >/dev/null 2>&1; \
-	then set -x; cargo nextest run && CKPTZ_SIMD=portable cargo nextest run && cargo test --quiet --doc; \
-	else set -x; cargo test --quiet && CKPTZ_SIMD=portable cargo test --quiet; fi
+	then set -x; cargo nextest run && CKPTZ_SIMD=avx2 cargo nextest run && CKPTZ_SIMD=portable cargo nextest run && cargo test --quiet --doc; \
+	else set -x; cargo test --quiet && CKPTZ_SIMD=avx2 cargo test --quiet && CKPTZ_SIMD=portable cargo test --quiet; fi
 
 test-python: $(VENV)/.test-installed
 	$(PY) -m pytest
+	CKPTZ_SIMD=avx2 $(PY) -m pytest $(PORTABLE)
 	CKPTZ_SIMD=portable $(PY) -m pytest $(PORTABLE)
 
 # Writes docs/benchmarks.md.
