@@ -37,9 +37,13 @@ impl Bits {
 
     /// Whether each is above the middle one.
     pub fn above_median(values: &[f64]) -> Self {
-        let mut sorted: Vec<f64> = looked_at(values).filter(|value| value.is_finite()).collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).map_or(Bits::default(), |&median| Bits::above(values, median))
+        let mut finite: Vec<f64> = looked_at(values).filter(|value| value.is_finite()).collect();
+        if finite.is_empty() {
+            return Bits::default();
+        }
+        let middle = finite.len() / 2;
+        let (_, median, _) = finite.select_nth_unstable_by(middle, f64::total_cmp);
+        Bits::above(values, *median)
     }
 
     /// By how many standard deviations two agree more often than by chance; negative: less often.
@@ -96,13 +100,13 @@ const USUAL_DECAY: f64 = 0.9;
 
 impl Profile {
     pub fn new(Entries { target, base }: &Entries) -> Self {
-        let pairs = || target.iter().zip(base);
+        let pairs = || looked_at(target).zip(looked_at(base));
         let deltas: Vec<f64> = pairs().map(|(t, b)| t - b).collect();
         let news: Vec<f64> = pairs().map(|(t, b)| (t - USUAL_DECAY * b).abs()).collect();
         Profile {
             has_base: !base.is_empty(),
             non_negative: !target.iter().chain(base).any(|value| value.is_sign_negative()),
-            changed: deltas.iter().filter(|delta| **delta != 0.0).count() >= LEAST_CHANGED,
+            changed: target.iter().zip(base).filter(|(t, b)| t != b).take(LEAST_CHANGED).count() == LEAST_CHANGED,
             step: Bits::above(&deltas, 0.0),
             sign: Bits::above(target, 0.0),
             size: Bits::above_median(target),
