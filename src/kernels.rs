@@ -131,22 +131,42 @@ impl ShortCode {
 /// stream); the upper 3 bits and, from bit 3 on, the length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByteCode {
-    pub low: [u8; 256],
-    pub high: [u8; 256],
+    low: [u8; 256],
+    high: [u8; 256],
     /// No symbol from here on has a codeword.
-    pub symbols: usize,
+    symbols: usize,
 }
 
 impl ByteCode {
+    pub const LONGEST: u8 = 11;
+
+    /// Panics where a length is above [`ByteCode::LONGEST`]: what writes codes relies on it.
     pub fn new(words: &[u16], lengths: &[u8]) -> Self {
+        assert!(lengths.iter().all(|length| *length <= Self::LONGEST));
         let mut code = ByteCode { low: [0; 256], high: [0; 256], symbols: words.len() };
         for (symbol, (&word, &length)) in words.iter().zip(lengths).enumerate() {
             code.low[symbol] = word as u8;
-            code.high[symbol] = (word >> 8) as u8 | length << 3;
+            code.high[symbol] = (word >> 8) as u8 & 7 | length << 3;
         }
         code
     }
+
+    pub fn low(&self) -> &[u8; 256] {
+        &self.low
+    }
+
+    pub fn high(&self) -> &[u8; 256] {
+        &self.high
+    }
+
+    pub fn symbols(&self) -> usize {
+        self.symbols
+    }
 }
+
+/// Runs from here on are noted apart: where places are kept modulo 256, no run of 255 or more can be told. (Three groups of 64, so
+/// that within a group nothing is to be noted.)
+pub const FAR_FROM: usize = 192;
 
 /// The symbols that are not 0, found group by group: how many, and those with many zeros before them.
 #[derive(Debug, Default)]
@@ -154,7 +174,7 @@ pub struct Found {
     pub count: usize,
     /// Where the zeros before the next one start.
     pub after: usize,
-    /// Number and run of every symbol with 255 zeros or more before it, and of some with at least 192.
+    /// Number and run of every symbol with at least [`FAR_FROM`] zeros before it.
     pub far: Vec<(u32, u32)>,
 }
 
@@ -164,15 +184,26 @@ impl Found {
         self.far.clear();
     }
 
-    /// Adds the marks (not 0) of group `number` of 64 symbols.
+    /// Adds the marks (not 0) of group `number` of 64 symbols: no two of them are far from each other.
     #[inline(always)]
     pub fn add(&mut self, number: usize, marks: u64) {
-        let first = 64 * number + marks.trailing_zeros() as usize;
-        if first - self.after >= 192 {
-            self.far.push((self.count as u32, (first - self.after) as u32));
-        }
+        self.note(64 * number + marks.trailing_zeros() as usize);
         self.after = 64 * number + 64 - marks.leading_zeros() as usize;
         self.count += marks.count_ones() as usize;
+    }
+
+    /// Adds one symbol.
+    pub fn add_one(&mut self, place: usize) {
+        self.note(place);
+        (self.after, self.count) = (place + 1, self.count + 1);
+    }
+
+    #[inline(always)]
+    fn note(&mut self, place: usize) {
+        let run = place - self.after;
+        if run >= FAR_FROM {
+            self.far.push((self.count as u32, run as u32));
+        }
     }
 }
 

@@ -22,17 +22,12 @@ impl Fields {
         }
     }
 
-    /// Adds a field if `wanted`. There must be room for it, wanted or not.
-    #[inline(always)]
-    pub fn push_if(&mut self, wanted: bool, value: u64, width: u32) {
-        self.values[self.count] = value;
-        self.widths[self.count] = width as u8;
-        self.count += usize::from(wanted);
-    }
-
+    /// Adds a field, for which there must be room.
     #[inline(always)]
     pub fn push(&mut self, value: u64, width: u32) {
-        self.push_if(true, value, width);
+        self.values[self.count] = value;
+        self.widths[self.count] = width as u8;
+        self.count += 1;
     }
 
     /// Appends all fields.

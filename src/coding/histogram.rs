@@ -3,7 +3,7 @@
 use super::mask::mask_byte;
 use crate::simd::wide;
 
-use super::tokens::{classes, for_each_token, mask64, split_run};
+use super::tokens::{classes, for_each_token, split_run};
 
 /// Runs are counted by their class at this rho, the finest; coarser classes are sums of these.
 pub const FINEST_RHO: u32 = 4;
@@ -32,7 +32,7 @@ impl Histogram {
         self.elements += symbols.len() as u64;
         count_symbols(symbols, &mut self.symbols);
         symbols.chunks(8).for_each(|group| self.masks[usize::from(mask_byte(group))] += 1);
-        for_each_token(symbols, mask64, |run, symbol| {
+        for_each_token(symbols, |run, symbol| {
             let class = split_run(run, FINEST_RHO).0;
             self.runs[class as usize][usize::from(symbol) - 1] += 1;
         });

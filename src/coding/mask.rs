@@ -4,12 +4,10 @@ use super::Scratch;
 use super::tokens::mask8;
 use crate::error::Parsed;
 use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
+use crate::simd::SLACK;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};
 use crate::wire::Reader;
-
-/// Bytes that the fast loops may touch past the last marked symbol.
-pub const SLACK: usize = 64;
 
 /// The mask byte of up to eight symbols.
 #[inline(always)]
@@ -41,7 +39,7 @@ pub fn grow<T: Clone + Default>(buffer: &mut Vec<T>, length: usize) {
 }
 
 /// Fills `masks` (one for every 8 symbols), and `marked` with the symbols that are not 0, less one; tells how many these are.
-pub fn split(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
+fn split(symbols: &[u8], masks: &mut [u8], marked: &mut [u8]) -> usize {
     let (mut done, mut count) = (0, 0);
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = simd::avx2() {

@@ -137,7 +137,7 @@ mod tests {
             let (widths, values): (Vec<u8>, Vec<u32>) = fields.into_iter().unzip();
             let mut plain = Fields::default();
             plain.restart(values.len());
-            values.iter().zip(&widths).for_each(|(&v, &w)| plain.push_if(w > 0, u64::from(v), u32::from(w)));
+            values.iter().zip(&widths).filter(|(_, w)| **w > 0).for_each(|(&v, &w)| plain.push(u64::from(v), u32::from(w)));
             let (mut expected, mut found) = (vec![1], vec![1]);
             plain.write(&mut expected);
             pack(&values, &widths, &mut found);

@@ -105,7 +105,7 @@ impl<E: Element> LaneCut<E> for ExponentClass {
     }
 }
 
-/// Entries that are cut, joined, or looked through, together.
+/// Entries that are cut or joined together.
 const BLOCK: usize = 32;
 
 /// The entries of a chunk, cut or to be joined; kept from chunk to chunk.

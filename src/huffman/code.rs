@@ -2,7 +2,7 @@
 
 use super::MAX_LENGTH;
 use crate::kernels::{ByteCode, ShortCode};
-use crate::simd::wide;
+use crate::simd::{self, wide};
 
 /// A code of short words may take more bits than the best one, by this part.
 const QUICKER_WORTH: u64 = 256;
@@ -15,7 +15,8 @@ pub struct Code {
     /// By symbol: the word, and its length from bit 16 on.
     packed: Box<[u32; 256]>,
     short: Option<ShortCode>,
-    bytes: Box<ByteCode>,
+    /// Where it serves.
+    bytes: Option<Box<ByteCode>>,
 }
 
 impl Code {
@@ -44,7 +45,7 @@ impl Code {
             *slot = u32::from(word) | u32::from(length) << 16;
         }
         let short = ShortCode::new(&words, lengths);
-        let bytes = Box::new(ByteCode::new(&words, lengths));
+        let bytes = (short.is_none() && simd::encodes_bytes()).then(|| Box::new(ByteCode::new(&words, lengths)));
         Some(Code { lengths: lengths.to_vec(), words, packed, short, bytes })
     }
 
@@ -71,9 +72,9 @@ impl Code {
         self.short.as_ref()
     }
 
-    /// The code for the vector encoder of any symbols.
-    pub fn bytes(&self) -> &ByteCode {
-        &self.bytes
+    /// The code for the vector encoder of any symbols, where there is one and the code is not short.
+    pub fn bytes(&self) -> Option<&ByteCode> {
+        self.bytes.as_deref()
     }
 
     /// The bit-reversed codewords.

@@ -1,7 +1,7 @@
 //! The tables that decode a code: one symbol a look-up, or up to six.
 
 use super::{Code, MAX_LENGTH};
-use crate::simd::streams::{ENTRY_SYMBOLS, Entries, INDEX_BITS};
+use crate::simd::streams::Entries;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ pub struct Decoder {
     /// Indexed by the next [`MAX_LENGTH`] bits: symbol, and its length in the high byte.
     single: Vec<u16>,
     /// Made when there have been enough symbols to repay it.
-    several: OnceLock<Box<Entries>>,
+    several: OnceLock<Entries>,
     /// Symbols that it would have served for.
     wanted: AtomicUsize,
 }
@@ -45,27 +45,7 @@ impl Decoder {
         }
         // A race only makes the table a little sooner or later.
         let wanted = self.wanted.fetch_add(symbols, Ordering::Relaxed) + symbols;
-        (wanted >= SEVERAL_FROM).then(|| &**self.several.get_or_init(|| self.make_entries()))
-    }
-
-    fn make_entries(&self) -> Box<Entries> {
-        let mut entries = Box::new([0; 1 << INDEX_BITS]);
-        entries.iter_mut().zip(0..).for_each(|(entry, index)| *entry = self.entry(index));
-        entries
-    }
-
-    fn entry(&self, index: u64) -> u64 {
-        let (mut entry, mut used, mut count) = (0, 0, 0);
-        while count < ENTRY_SYMBOLS {
-            let (symbol, length) = self.symbol(index >> used);
-            if used + length > INDEX_BITS {
-                break;
-            }
-            entry |= u64::from(symbol) << (8 + 8 * count);
-            used += length;
-            count += 1;
-        }
-        entry | u64::from(used) | (count as u64) << 56
+        (wanted >= SEVERAL_FROM).then(|| self.several.get_or_init(|| Entries::new(|bits| self.symbol(bits))))
     }
 }
 
@@ -78,7 +58,7 @@ mod tests {
         #[test]
         fn an_entry_is_its_symbols(counts in prop::collection::vec(0u64..1000, 2..=256), index in 0u64..2048) {
             let decoder = Decoder::new(&Code::of_counts(&counts));
-            let entry = decoder.entries(SEVERAL_FROM).expect("repaid")[index as usize];
+            let entry = decoder.entries(SEVERAL_FROM).expect("repaid").of(index);
             let (count, used) = (entry >> 56, entry & 255);
             prop_assert!(count >= 1 && used <= 11);
             let mut bits = index;

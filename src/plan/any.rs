@@ -184,16 +184,19 @@ fn encode_float<E: Element>(
     slot: &mut Vec<u8>,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
-    let encoded = match base {
-        ChunkBase::None => plan.encode_chunk(number, target, None, slot),
-        ChunkBase::Previous(base) => {
-            plan.encode_chunk_beside(number, target, elements_mut(base)?, siblings.of()?, slot)
+    Ok(match base {
+        ChunkBase::None => {
+            EncodedChunk { not_finite: !all_finite(target), ..plan.encode_chunk(number, target, None, slot) }
         }
-        ChunkBase::Own(base) => return Ok(plan.encode_residual_chunk(target, elements(base)?, slot)),
-    };
-    // A lossy record has looked at every entry.
-    let not_finite = if plan.is_lossy() { encoded.not_finite } else { !all_finite(target) };
-    Ok(EncodedChunk { not_finite, ..encoded })
+        ChunkBase::Previous(base) => {
+            let base = elements_mut(base)?;
+            let encoded = plan.encode_chunk_beside(number, target, base, siblings.of()?, slot);
+            // What an exact record has coded is in the base now, whatever becomes of the target.
+            let not_finite = if plan.is_lossy() { encoded.not_finite } else { !all_finite(base) };
+            EncodedChunk { not_finite, ..encoded }
+        }
+        ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, slot),
+    })
 }
 
 fn encode_bytes(plan: &ExactPlan, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> EncodedChunk {

@@ -24,6 +24,9 @@ pub use avx512::Avx512;
 #[derive(Debug, Clone, Copy)]
 pub enum Avx2 {}
 
+/// Bytes that loops which take symbols apart and put them together may touch past the last.
+pub const SLACK: usize = 64;
+
 /// What the user allows.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,14 @@ pub fn avx2() -> Option<Avx2> {
 #[inline]
 pub fn avx512() -> Option<Avx512> {
     if allowed() == Allowed::All { Avx512::detect() } else { None }
+}
+
+/// Whether there is an encoder of codes over bytes.
+pub fn encodes_bytes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return avx512().is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Makes a function whose body is compiled again for AVX2 and for AVX-512, for machines that have it: the same operations in the same

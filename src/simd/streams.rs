@@ -4,10 +4,10 @@ use super::ahead::Ahead;
 use super::bits;
 
 /// Bits that index the table.
-pub const INDEX_BITS: u32 = 11;
+const INDEX_BITS: u32 = 11;
 
 /// Symbols that an entry has at most.
-pub const ENTRY_SYMBOLS: usize = 6;
+const ENTRY_SYMBOLS: usize = 6;
 
 /// Look-ups for each load of bits: 5 * 11 <= 57.
 const LOOKUPS: usize = 5;
@@ -17,7 +17,34 @@ const LINES_AHEAD: usize = 4;
 
 /// By the next [`INDEX_BITS`] bits: the bits that some symbols take in byte 0 (so that a shift can take the whole entry as its
 /// count), up to 6 symbols, and their number in byte 7.
-pub type Entries = [u64; 1 << INDEX_BITS];
+pub struct Entries(Box<[u64; 1 << INDEX_BITS]>);
+
+impl Entries {
+    /// `next`: the symbol, and the length of its code, that the lowest [`INDEX_BITS`] bits start with.
+    pub fn new(next: impl Fn(u64) -> (u8, u32)) -> Self {
+        let entry = |index: u64| {
+            let (mut entry, mut used, mut count) = (0, 0, 0);
+            while count < ENTRY_SYMBOLS {
+                let (symbol, length) = next(index >> used);
+                if used + length > INDEX_BITS {
+                    break;
+                }
+                entry |= u64::from(symbol) << (8 + 8 * count);
+                used += length;
+                count += 1;
+            }
+            entry | u64::from(used) | (count as u64) << 56
+        };
+        let mut entries = Box::new([0; 1 << INDEX_BITS]);
+        entries.iter_mut().zip(0..).for_each(|(slot, index)| *slot = entry(index));
+        Entries(entries)
+    }
+
+    #[cfg(test)]
+    pub fn of(&self, index: u64) -> u64 {
+        self.0[index as usize]
+    }
+}
 
 /// Where a stream stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,7 +78,7 @@ bits! {
             let mut symbols = stands.map(|stand| stand.symbols);
             for _ in 0..LOOKUPS {
                 for k in 0..4 {
-                    let entry = entries[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
+                    let entry = entries.0[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
                     buffers[k] >>= entry & 63;
                     // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.
                     unsafe { targets[k].add(symbols[k]).cast::<u64>().write_unaligned((entry >> 8).to_le()) };

@@ -21,7 +21,8 @@ pub struct EncodedChunk {
     /// Content sum of the reconstruction.
     pub sum: u64,
     pub errors: Squares,
-    /// Whether an entry of the target is not finite. Residuals do not look: their snapshot has told.
+    /// Whether an entry of the target is not finite. Lossy records tell; for exact ones `AnyPlan` looks, but not for residuals, whose
+    /// snapshot has told.
     pub not_finite: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Tokens and run fields -> symbols.
 
-use super::{MOST_PLACES, class_run};
+use super::class_run;
 use crate::coding::mask::grow;
 use crate::coding::{FieldReader, Scratch, Tokens};
 use crate::error::Parsed;
@@ -9,6 +9,9 @@ use crate::simd::marks::{for_each_mark, mark_from};
 use crate::simd::places::place_runs;
 use crate::simd::wide;
 use crate::wire::Reader;
+
+/// Symbols whose places are numbers of 16 bits.
+const MOST_PLACES: usize = 1 << 16;
 
 /// What each token stands for.
 pub struct Meanings {

@@ -32,13 +32,13 @@ pub fn classes(elements: u32, rho: u32) -> u32 {
     if elements == 0 { 0 } else { split_run(elements - 1, rho).0 + 1 }
 }
 
-/// Calls `token` with each symbol that is not 0 and the zeros before it. `mask` tells which of 64 symbols are not 0.
+/// Calls `token` with each symbol that is not 0 and the zeros before it.
 #[inline(always)]
-pub fn for_each_token(symbols: &[u8], mask: impl Fn(&[u8; 64]) -> u64, mut token: impl FnMut(u32, u8)) {
+pub fn for_each_token(symbols: &[u8], mut token: impl FnMut(u32, u8)) {
     let mut after = 0;
     let (blocks, rest) = symbols.as_chunks::<64>();
     for (number, block) in blocks.iter().enumerate() {
-        let mut marks = mask(block);
+        let mut marks = mask64(block);
         while marks != 0 {
             let i = marks.trailing_zeros() as usize;
             let at = 64 * number + i;
@@ -54,12 +54,9 @@ pub fn for_each_token(symbols: &[u8], mask: impl Fn(&[u8; 64]) -> u64, mut token
     }
 }
 
-/// Symbols whose places are numbers of 16 bits.
-const MOST_PLACES: usize = 1 << 16;
-
 /// Which of 64 symbols are not 0.
 #[inline(always)]
-pub fn mask64(block: &[u8; 64]) -> u64 {
+fn mask64(block: &[u8; 64]) -> u64 {
     let (eights, _) = block.as_chunks::<8>();
     eights.iter().rev().fold(0, |mask, eight| mask << 8 | u64::from(mask8(*eight)))
 }

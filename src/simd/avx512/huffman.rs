@@ -23,7 +23,7 @@ impl Avx512 {
     ) -> (usize, usize) {
         // SAFETY: `self` proves that the machine has what is enabled.
         unsafe {
-            if code.symbols <= 128 {
+            if code.symbols() <= 128 {
                 encode_bytes::<false>(symbols, code, pending, out)
             } else {
                 encode_bytes::<true>(symbols, code, pending, out)
@@ -40,44 +40,52 @@ fn encode_bytes<const ALL: bool>(
     pending: &mut Pending,
     out: &mut [u8],
 ) -> (usize, usize) {
-    let (low, high) = (Table::<ALL>::new(&code.low), Table::<ALL>::new(&code.high));
+    let (low, high) = (Table::<ALL>::new(code.low()), Table::<ALL>::new(code.high()));
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();
-    let Pending { mut bits, mut count } = *pending;
-    let (mut at, mut done) = (0usize, 0);
+    let (mut waiting, mut at, mut done) = (*pending, 0usize, 0);
     for group in groups {
         if at + GROUP_BYTES + 8 > out.len() {
             break;
         }
         let group = load_bytes(group);
         let [first, second] = quads(low.of(group), high.of(group));
-        let mut put = |word: u64, length: u64| {
-            bits |= word << count;
+        let mut put = |of: &Stored, k: usize| {
             // SAFETY: a group adds at most GROUP_BYTES to `at`, and as many and 8 more were left, as was looked at.
-            unsafe { out.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bits.to_le()) };
-            let total = count + length as u32;
-            at += (total >> 3) as usize;
-            bits >>= total & !7;
-            count = total & 7;
+            at += unsafe { append(&mut waiting, of.words[k], of.lengths[k], out.as_mut_ptr().add(at)) };
         };
         // Each 16 bytes of symbols are two fours of the first, then two of the second.
         if let (Some(first), Some(second)) = (first.eights(), second.eights()) {
             for k in (0..8).step_by(2) {
-                put(first.words[k], first.lengths[k]);
-                put(second.words[k], second.lengths[k]);
+                put(&first, k);
+                put(&second, k);
             }
         } else {
             let (first, second) = (first.stored(), second.stored());
             for k in (0..8).step_by(2) {
                 for of in [&first, &second] {
-                    put(of.words[k], of.lengths[k]);
-                    put(of.words[k + 1], of.lengths[k + 1]);
+                    put(of, k);
+                    put(of, k + 1);
                 }
             }
         }
         done += SYMBOLS;
     }
-    *pending = Pending { bits, count };
+    *pending = waiting;
     (done, at)
+}
+
+/// Writes at most 56 bits after those that wait; tells how many bytes are whole then.
+///
+/// # Safety
+/// `out` is valid for writes of 8 bytes.
+#[inline(always)]
+unsafe fn append(waiting: &mut Pending, word: u64, length: u64, out: *mut u8) -> usize {
+    let bits = waiting.bits | word << waiting.count;
+    // SAFETY: the caller's.
+    unsafe { out.cast::<u64>().write_unaligned(bits.to_le()) };
+    let total = waiting.count + length as u32;
+    *waiting = Pending { bits: bits >> (total & !7), count: total & 7 };
+    (total >> 3) as usize
 }
 
 /// Words of codes, and their lengths.

@@ -3,10 +3,8 @@
 use super::Avx512;
 use super::lanes::{load_bytes, store_bytes};
 use crate::kernels::Found;
+use crate::simd::SLACK;
 use std::arch::x86_64::*;
-
-/// Bytes that a store may go past what it writes.
-const SLACK: usize = 64;
 
 impl Avx512 {
     /// As `Avx2::split_marks`; `marked` has 64 bytes more than there are symbols.
