@@ -1,7 +1,7 @@
 //! Symbols -> reconstruction of f32 values, in place.
 
 use super::Avx2;
-use super::lanes::{load_bytes, load_f32, store_f32, widen};
+use super::lanes::{load_bytes, load_f32, prefetch, store_f32, widen};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::GROUP;
@@ -86,6 +86,7 @@ fn apply<const SUM: bool, const MANY: bool>(
     let steps = Steps::<MANY>::new(representatives);
     let mut sums = SumLanes::load(lanes);
     for (symbols, base) in symbols.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0) {
+        prefetch(base);
         let marks = load_bytes(symbols);
         let (symbols, _) = symbols.as_chunks::<8>();
         let (eights, _) = base.as_chunks_mut::<8>();

@@ -1,7 +1,7 @@
 //! Exponent classes of f32 and bf16: symbols and raw fields, apart and together again.
 
 use super::Avx2;
-use super::lanes::{load_bytes, load_f32, store_bytes, store_ints, widen};
+use super::lanes::{load_bytes, load_f32, prefetch, store_bytes, store_ints, widen};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::GROUP;
@@ -59,6 +59,7 @@ fn class_symbols(
     let top = _mm256_set1_epi16(i16::from(top));
     let mut sums = SumLanes::load(lanes);
     for (target, symbols) in target.as_chunks::<GROUP>().0.iter().zip(symbols.as_chunks_mut::<GROUP>().0) {
+        prefetch(target);
         let bits = load_group(target);
         let first = below(top, bits[0], bits[1]);
         let second = below(top, bits[2], bits[3]);
@@ -149,6 +150,7 @@ fn join_classes(
     let (mantissa, sign) = (_mm256_set1_epi32(0x7f_ffff), _mm256_set1_epi32(0x80_0000));
     let mut sums = SumLanes::load(lanes);
     for (number, (symbols, target)) in symbols.as_chunks::<GROUP>().0.iter().zip(groups).enumerate() {
+        prefetch(target);
         let found = load_bytes(symbols);
         let (zero, escape) = (_mm256_setzero_si256(), _mm256_set1_epi8(15));
         let unusual = _mm256_or_si256(_mm256_cmpeq_epi8(found, zero), _mm256_cmpeq_epi8(found, escape));

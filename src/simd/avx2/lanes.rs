@@ -75,16 +75,19 @@ pub fn store_ints(to: &mut [i32; 8], value: __m256i) {
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };
 }
 
-/// Asks for the two lines of cache that lie [`AHEAD`] bytes after a group, for loops that run through memory.
+/// Asks for lines of cache that lie some groups after a group, for loops that run through memory: near ones into the first level,
+/// far ones into the second, as the first cannot wait for so many.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn prefetch<T>(group: &[T; GROUP]) {
     let start = group.as_ptr().cast::<i8>();
     // A prefetch of an address that is not mapped does nothing.
-    for line in [AHEAD, AHEAD + 64] {
-        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line));
+    for line in (0..size_of_val(group)).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(NEAR + line));
+        _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(FAR + line));
     }
 }
 
-/// How far ahead memory is asked for.
-const AHEAD: usize = 2048;
+/// How far ahead memory is asked for, in bytes.
+const NEAR: usize = 1024;
+const FAR: usize = 8192;

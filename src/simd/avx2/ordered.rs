@@ -1,7 +1,7 @@
 //! The ordered domain without negatives, f32: integer deltas of the bits, in one pass.
 
 use super::Avx2;
-use super::lanes::{load_bytes, load_ints, store_bytes, store_ints, widen};
+use super::lanes::{load_bytes, load_ints, prefetch, store_bytes, store_ints, widen};
 use super::quantize::Buckets;
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
@@ -61,6 +61,8 @@ fn quantize_ordered(
     let mut sums = SumLanes::load(lanes);
     let groups = target.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0);
     for (number, ((target, base), symbols)) in groups.zip(symbols.as_chunks_mut::<GROUP>().0).enumerate() {
+        prefetch(target);
+        prefetch(base);
         let (after, before) = (load_group(target), load_group(base));
         let deltas = [0, 1, 2, 3].map(|k| as_float(_mm256_sub_epi32(after[k], before[k])));
         let coded = buckets.code(deltas);
@@ -90,6 +92,7 @@ fn apply_ordered<const SUM: bool>(
     let steps = Steps::new(steps);
     let mut sums = SumLanes::load(lanes);
     for (symbols, base) in symbols.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0) {
+        prefetch(base);
         let marks = load_bytes(symbols);
         if _mm256_testz_si256(marks, marks) == 0 {
             let before = load_group(base);

@@ -5,6 +5,7 @@ use super::lanes::{load_f32, store_f32, widen};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::GROUP;
+use crate::simd::avx2::prefetch;
 use std::arch::x86_64::*;
 
 impl Avx512 {
@@ -20,11 +21,12 @@ impl Avx512 {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
 fn apply<const SUM: bool>(representatives: &[f32; 16], symbols: &[u8], base: &mut [f32], lanes: &mut Lanes) {
     let steps = load_f32(representatives);
     let mut sums = SumLanes::load(lanes);
     for (symbols, base) in symbols.as_chunks::<GROUP>().0.iter().zip(base.as_chunks_mut::<GROUP>().0) {
+        prefetch(base);
         let (symbols, _) = symbols.as_chunks::<16>();
         let (sixteens, _) = base.as_chunks_mut::<16>();
         let indices = [widen(&symbols[0]), widen(&symbols[1])];
