@@ -54,11 +54,13 @@ const STREAM_SLACK: usize = 16;
 fn encode_stream(symbols: &[u8], code: &Code, out: &mut [u8]) -> usize {
     let (mut pending, mut at, mut done) = (Pending::default(), 0, 0);
     #[cfg(target_arch = "x86_64")]
-    if let (Some(avx2), Some(short)) = (simd::avx2(), code.short()) {
-        done = symbols.len() / SYMBOLS * SYMBOLS;
-        at = avx2.encode_short(&symbols[..done], short, &mut pending, out);
-    } else if let (Some(avx512), Some(bytes)) = (simd::avx512(), code.bytes()) {
-        (done, at) = avx512.encode_bytes(symbols, bytes, &mut pending, out);
+    if let Some(avx2) = simd::avx2() {
+        if let Some(short) = code.short() {
+            done = symbols.len() / SYMBOLS * SYMBOLS;
+            at = avx2.encode_short(&symbols[..done], short, &mut pending, out);
+        } else if let Some(bytes) = code.bytes() {
+            (done, at) = avx2.encode_bytes(symbols, bytes, &mut pending, out);
+        }
     }
     at + encode_rest(&symbols[done..], code, pending, &mut out[at..])
 }

@@ -6,6 +6,8 @@
 
 pub mod ahead;
 #[cfg(target_arch = "x86_64")]
+mod append;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -65,10 +67,7 @@ pub fn avx512() -> Option<Avx512> {
 
 /// Whether there is an encoder of codes over bytes.
 pub fn encodes_bytes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return avx512().is_some();
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    avx2().is_some()
 }
 
 /// Makes a function whose body is compiled again for AVX2 and for AVX-512, for machines that have it: the same operations in the same

@@ -3,6 +3,7 @@
 
 mod apply;
 mod classes;
+mod codes;
 mod huffman;
 mod lanes;
 mod mask;

@@ -3,17 +3,17 @@
 use super::Avx512;
 use super::lanes::{load_bytes, store_words};
 use crate::kernels::{ByteCode, Pending};
+use crate::simd::append::{MOST_BITS, append};
 use std::arch::x86_64::*;
 
 /// Symbols that are worked on together.
 const SYMBOLS: usize = 64;
 
-/// Bytes that a group takes at most: a codeword has 11 bits or fewer.
-const GROUP_BYTES: usize = 11 * SYMBOLS / 8;
+/// Bytes that a group takes at most.
+const GROUP_BYTES: usize = ByteCode::LONGEST as usize * SYMBOLS / 8;
 
 impl Avx512 {
-    /// Writes the codes of as many whole groups of [`SYMBOLS`] symbols as there is room for to `out`; tells how many symbols and
-    /// bytes. What does not fill a byte is left in `pending`.
+    /// As `Avx2::encode_bytes`.
     pub fn encode_bytes(
         self,
         symbols: &[u8],
@@ -74,20 +74,6 @@ fn encode_bytes<const ALL: bool>(
     (done, at)
 }
 
-/// Writes at most 56 bits after those that wait; tells how many bytes are whole then.
-///
-/// # Safety
-/// `out` is valid for writes of 8 bytes.
-#[inline(always)]
-unsafe fn append(waiting: &mut Pending, word: u64, length: u64, out: *mut u8) -> usize {
-    let bits = waiting.bits | word << waiting.count;
-    // SAFETY: the caller's.
-    unsafe { out.cast::<u64>().write_unaligned(bits.to_le()) };
-    let total = waiting.count + length as u32;
-    *waiting = Pending { bits: bits >> (total & !7), count: total & 7 };
-    (total >> 3) as usize
-}
-
 /// Words of codes, and their lengths.
 struct Stored {
     words: [u64; 8],
@@ -110,14 +96,14 @@ impl Quads {
         stored
     }
 
-    /// Two and two together, in words 0, 2 ..; `None` where a word would have more than 56 bits.
+    /// Two and two together, in words 0, 2 ..; `None` where one would have too many bits.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn eights(&self) -> Option<Stored> {
         // The second of each two, where the first was.
         let next = |of| _mm512_shuffle_epi32::<0b11_10_11_10>(of);
         let lengths = _mm512_add_epi64(self.lengths, next(self.lengths));
-        if _mm512_mask_cmpgt_epi64_mask(0b0101_0101, lengths, _mm512_set1_epi64(56)) != 0 {
+        if _mm512_mask_cmpgt_epi64_mask(0b0101_0101, lengths, _mm512_set1_epi64(MOST_BITS as i64)) != 0 {
             return None;
         }
         let words = _mm512_or_si512(self.words, _mm512_sllv_epi64(next(self.words), self.lengths));
