@@ -85,6 +85,20 @@ impl<R: Copy> SymbolTable<R> {
     }
 }
 
+impl<R> SymbolTable<R> {
+    /// Symbols by cell: the low four bits of an exponent of `top` or up to 15 less, and 16 more for negative deltas.
+    pub fn symbols_by_cell(&self, top: u32) -> [u8; 32] {
+        let mut symbols = [0; 32];
+        for below in 0..16 {
+            let cell = (top.wrapping_sub(below) & 15) as usize;
+            // Less than 16: what is looked up with it is in the table.
+            symbols[cell] = self.positive[below as usize] & 15;
+            symbols[16 + cell] = self.negative[below as usize] & 15;
+        }
+        symbols
+    }
+}
+
 impl ValueTable {
     /// `None` where the buckets do not fit.
     pub fn of_values(kept: &[Bucket], representatives: impl Iterator<Item = f32>) -> Option<Self> {

@@ -6,6 +6,7 @@ use super::quantize::Buckets;
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, OrderedTable};
+use crate::simd;
 use std::arch::x86_64::*;
 
 impl Avx2 {
@@ -20,6 +21,9 @@ impl Avx2 {
         sums: &mut Lanes,
         slow: impl FnMut(usize, &[i32; GROUP], &mut [i32; GROUP], &mut [u8; GROUP]),
     ) {
+        if let Some(avx512) = simd::avx512() {
+            return avx512.quantize_ordered(table, target, base, symbols, sums, slow);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { quantize_ordered(table, target, base, symbols, sums, slow) };
     }

@@ -6,6 +6,7 @@ mod apply;
 mod huffman;
 mod lanes;
 mod mask;
+mod ordered;
 mod quantize;
 mod sum;
 
