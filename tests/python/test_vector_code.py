@@ -1,4 +1,7 @@
-"""The same bytes, coded and decoded, with all vector code of the machine, some of it, and none."""
+"""The same bytes, coded and decoded, with all vector code of the machine, some of it, and none.
+
+A machine without AVX-512 compares AVX2 with itself, one without AVX2 nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def steps(n, share, tails):
     return np.where(rng.random(n) < share, change, 0).astype(np.float32)
 
 
-LOSSY = ("lossy", "paper:3", "paper:4", Rule(levels=7), Rule(levels=2, refinement=2), Rule(max_error=1e-4))
+MORE = Rule(levels=7), Rule(levels=2, refinement=2), Rule(max_error=1e-4)
+LOSSY = ("lossy", "paper:3", "paper:4", *MORE)
 for n in (17, 1000, 70_000, 300_001):
     for share, tails in ((1, 0), (1, 2), (0.3, 1), (0.02, 1), (0.0005, 1)):
         base = (0.02 * rng.standard_normal(n)).astype(np.float32)
