@@ -146,14 +146,14 @@ impl<E: Element> Domain<E> for Value {
     }
 
     fn fast_table(self, kept: &[Bucket], representatives: &[E::A]) -> Option<FastTable> {
-        let fits = E::TYPE == ElementType::F32 && kept.len() == representatives.len();
+        let fits = E::TYPE != ElementType::F64 && kept.len() == representatives.len();
         let values = || ValueTable::of_values(kept, representatives.iter().map(|r| r.to_f64() as f32));
         fits.then(values)?.map(FastTable::Value)
     }
 
     fn steps(self, representatives: &[E::A]) -> Option<Steps> {
         let values = representatives.iter().map(|r| r.to_f64() as f32);
-        (E::TYPE == ElementType::F32).then(|| Steps::of_values(values))
+        (E::TYPE != ElementType::F64).then(|| Steps::of_values(values))
     }
 }
 

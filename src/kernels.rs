@@ -178,8 +178,8 @@ impl ByteCode {
     }
 }
 
-/// Runs from here on are noted apart: where places are kept modulo 256, no run of 255 or more can be told. (Three groups of 64, so
-/// that within a group nothing is to be noted.)
+/// Runs from here on are noted apart: where places are kept modulo 256, none of 255 or more can be told. Within a group of 64 there is
+/// no such run.
 pub const FAR_FROM: usize = 192;
 
 /// The symbols that are not 0, found group by group: how many, and those with many zeros before them.

@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod encode;
+mod halves;
 
 use crate::bytes;
 use crate::coding::{self, Fields};

@@ -186,7 +186,8 @@ fn encode_float<E: Element>(
     let target = elements(target)?;
     Ok(match base {
         ChunkBase::None => {
-            EncodedChunk { not_finite: !all_finite(target), ..plan.encode_chunk(number, target, None, slot) }
+            let encoded = plan.encode_chunk(number, target, None, slot);
+            EncodedChunk { not_finite: !all_finite(target), ..encoded }
         }
         ChunkBase::Previous(base) => {
             let base = elements_mut(base)?;

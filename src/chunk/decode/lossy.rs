@@ -2,6 +2,8 @@
 
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
+#[cfg(target_arch = "x86_64")]
+use crate::chunk::halves::{self, BLOCK};
 use crate::coding::FieldReader;
 use crate::delta::{Domain, Ordered, Value};
 use crate::error::Parsed;
@@ -58,13 +60,18 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
 
     fn apply_steps(&self, steps: &Steps, base: &mut [E], sum: bool, symbols: &[u8]) -> Option<u64> {
         let mut taken = ContentSum::default();
-        let mut done = 0;
+        let (mut done, mut summed) = (0, 0);
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = simd::avx2() {
             done = base.len() / GROUP * GROUP;
             let sums = sum.then_some(&mut taken.lanes);
             let (symbols, base) = (&symbols[..done], &mut base[..done]);
+            summed = done;
             match steps {
+                Steps::Value(steps) if halves::are_halves::<E>() => {
+                    apply_halves(avx2, steps, symbols, base);
+                    summed = 0;
+                }
                 Steps::Value(steps) => avx2.apply_values(steps, symbols, bytemuck::cast_slice_mut(base), sums),
                 Steps::Ordered(steps) => {
                     let slow = |base: &mut [i32; GROUP], symbols: &[u8; GROUP]| {
@@ -73,12 +80,12 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
                     avx2.apply_ordered(steps, symbols, bytemuck::cast_slice_mut(base), sums, slow);
                 }
             }
-            taken.bytes = (done * size_of::<E>()) as u64;
+            taken.bytes = (summed * size_of::<E>()) as u64;
         }
         let _ = steps;
         self.apply_plain(&mut base[done..], &symbols[done..]);
         sum.then(|| {
-            taken.update(bytemuck::cast_slice(&base[done..]));
+            taken.update(bytemuck::cast_slice(&base[summed..]));
             taken.value()
         })
     }
@@ -88,6 +95,18 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
         for (b, &symbol) in base.iter_mut().zip(symbols).filter(|(_, symbol)| **symbol != 0) {
             *b = self.quantizer.element(*b, symbol, 0);
         }
+    }
+}
+
+/// 16-bit floats, whole groups, by way of f32.
+#[cfg(target_arch = "x86_64")]
+fn apply_halves<E: Element>(avx2: simd::Avx2, steps: &[f32; 16], symbols: &[u8], base: &mut [E]) {
+    let mut wide = [0.0; BLOCK];
+    for (symbols, base) in symbols.chunks(BLOCK).zip(base.chunks_mut(BLOCK)) {
+        let wide = &mut wide[..base.len()];
+        halves::widen(base, wide);
+        avx2.apply_values(steps, symbols, wide, None);
+        halves::narrow(wide, symbols, base);
     }
 }
 

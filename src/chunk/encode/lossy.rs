@@ -3,13 +3,17 @@
 use super::squares::{Measured, Segment, sum_of_squares};
 use super::{EncodedChunk, Squares};
 use crate::checksum::ContentSum;
+#[cfg(target_arch = "x86_64")]
+use crate::checksum::Lanes;
 use crate::chunk::Scratch;
+#[cfg(target_arch = "x86_64")]
+use crate::chunk::halves::{self, BLOCK};
 use crate::coding::{Coding, Fields, Histogram};
 use crate::delta::Domain;
 use crate::float::Element;
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::FastTable;
 use crate::kernels::GROUP;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::{FastTable, ValueTable};
 use crate::quantize::{Coded, Encoding};
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
@@ -114,6 +118,11 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         {
             let (target, base, symbols) = (&target[..done], &mut base[..done], &mut symbols[..done]);
             match table {
+                FastTable::Value(table) if halves::are_halves::<E>() => {
+                    self.quantize_halves(avx2, table, (start, target), base, symbols, plain);
+                    sum.update(bytemuck::cast_slice(base));
+                    return done;
+                }
                 FastTable::Value(table) => {
                     let (target, base) = (bytemuck::cast_slice(target), bytemuck::cast_slice_mut(base));
                     avx2.quantize_values(table, target, base, symbols, &mut sum.lanes, |at, t, b, s| {
@@ -132,6 +141,37 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         }
         let _ = (start, base, symbols, plain, sum, done);
         0
+    }
+
+    /// The same for 16-bit floats, whole groups, by way of f32. `target`: with the position of its first entry.
+    #[cfg(target_arch = "x86_64")]
+    fn quantize_halves(
+        &self,
+        avx2: simd::Avx2,
+        table: &ValueTable,
+        (start, target): (usize, &[E]),
+        base: &mut [E],
+        symbols: &mut [u8],
+        plain: &mut PlainLoop<'_, E, D>,
+    ) {
+        let blocks = target.chunks(BLOCK).zip(base.chunks_mut(BLOCK)).zip(symbols.chunks_mut(BLOCK));
+        for (number, ((target, base), symbols)) in blocks.enumerate() {
+            let at = start + number * BLOCK;
+            let (mut after, mut before) = ([0.0; BLOCK], [0.0; BLOCK]);
+            let (after, before) = (&mut after[..target.len()], &mut before[..target.len()]);
+            halves::widen(target, after);
+            halves::widen(base, before);
+            if !halves::are_small::<E>(after, before) {
+                plain.run(at, target, base, symbols);
+                continue;
+            }
+            avx2.quantize_values(table, after, before, symbols, &mut Lanes::default(), |k, _, wide, symbols| {
+                let base = &mut base[k..k + GROUP];
+                plain.run(at + k, &target[k..k + GROUP], base, symbols);
+                halves::widen(base, wide);
+            });
+            halves::narrow(before, symbols, base);
+        }
     }
 }
 

@@ -35,6 +35,7 @@ impl Avx2 {
 fn encode_bytes(symbols: &[u8], code: &ByteCode, pending: &mut Pending, out: &mut [u8]) -> (usize, usize) {
     let rows = Rows::new(code);
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();
+    assert!(pending.count < 8);
     let (mut waiting, mut at, mut done) = (*pending, 0usize, 0);
     for group in groups {
         if at + GROUP_BYTES + 8 > out.len() {

@@ -22,6 +22,7 @@ fn encode_short(symbols: &[u8], code: &ShortCode, pending: &mut Pending, out: &m
     let tables = Tables::new(code);
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();
     assert!(out.len() >= groups.len() * SYMBOLS + 8);
+    assert!(pending.count < 8);
     let Pending { mut bits, mut count } = *pending;
     let mut at = 0usize;
     for group in groups {

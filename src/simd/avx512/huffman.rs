@@ -42,6 +42,7 @@ fn encode_bytes<const ALL: bool>(
 ) -> (usize, usize) {
     let (low, high) = (Table::<ALL>::new(code.low()), Table::<ALL>::new(code.high()));
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();
+    assert!(pending.count < 8);
     let (mut waiting, mut at, mut done) = (*pending, 0usize, 0);
     for group in groups {
         if at + GROUP_BYTES + 8 > out.len() {
