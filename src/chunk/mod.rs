@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod encode;
+#[cfg(any(test, target_arch = "x86_64"))]
 mod halves;
 
 use crate::bytes;
