@@ -3,6 +3,7 @@
 use super::Avx2;
 use super::lanes::{load_bytes, store_words};
 use crate::kernels::{Pending, ShortCode};
+use crate::simd::append::append;
 use std::arch::x86_64::*;
 
 /// Symbols that are worked on together.
@@ -23,22 +24,16 @@ fn encode_short(symbols: &[u8], code: &ShortCode, pending: &mut Pending, out: &m
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();
     assert!(out.len() >= groups.len() * SYMBOLS + 8);
     assert!(pending.count < 8);
-    let Pending { mut bits, mut count } = *pending;
-    let mut at = 0usize;
+    let (mut waiting, mut at) = (*pending, 0usize);
     for group in groups {
         let (words, lengths) = tables.octets(load_bytes(group));
         for k in 0..4 {
-            bits |= words[k] << count;
             // SAFETY: a word advances `at` by at most 7 bytes, so that before the last of n words at + 8 <= 7 (n - 1) + 8, and
             // `out` has 8 n + 8 bytes, as asserted.
-            unsafe { out.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bits.to_le()) };
-            let total = count + lengths[k] as u32;
-            at += (total >> 3) as usize;
-            bits >>= total & !7;
-            count = total & 7;
+            at += unsafe { append(&mut waiting, words[k], lengths[k], out.as_mut_ptr().add(at)) };
         }
     }
-    *pending = Pending { bits, count };
+    *pending = waiting;
     at
 }
 

@@ -2,7 +2,7 @@
 
 use super::Avx2;
 use super::lanes::{load_bytes, load_ints, prefetch, store_bytes, store_ints, widen};
-use super::quantize::Buckets;
+use super::quantize::{Buckets, leave};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, OrderedTable};
@@ -72,7 +72,7 @@ fn quantize_ordered(
         let coded = buckets.code(deltas);
         store_bytes(symbols, coded.symbols);
         if coded.outside | unusual(&after) | unusual(&before) != 0 {
-            slow(number * GROUP, target, base, symbols);
+            leave(&mut slow, number * GROUP, target, base, symbols);
             add(&mut sums, load_group(base));
             continue;
         }

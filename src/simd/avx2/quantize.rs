@@ -75,11 +75,11 @@ fn quantize_values<const MANY: bool>(
 /// Away from the loop, whose registers it would take.
 #[cold]
 #[inline(never)]
-pub fn leave(
-    slow: &mut impl FnMut(usize, &[f32; GROUP], &mut [f32; GROUP], &mut [u8; GROUP]),
+pub fn leave<T>(
+    slow: &mut impl FnMut(usize, &[T; GROUP], &mut [T; GROUP], &mut [u8; GROUP]),
     at: usize,
-    target: &[f32; GROUP],
-    base: &mut [f32; GROUP],
+    target: &[T; GROUP],
+    base: &mut [T; GROUP],
     symbols: &mut [u8; GROUP],
 ) {
     slow(at, target, base, symbols);

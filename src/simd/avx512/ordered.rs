@@ -6,7 +6,7 @@ use super::quantize::{Symbols, cell};
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::{GROUP, OrderedTable};
-use crate::simd::avx2::prefetch;
+use crate::simd::avx2::{leave, prefetch};
 use std::arch::x86_64::*;
 
 impl Avx512 {
@@ -50,7 +50,7 @@ fn quantize_ordered(
         let deltas = [0, 1].map(|k| _mm512_sub_epi32(after[k], before[k]));
         let lengths = deltas.map(|delta| bit_length(delta));
         if buckets.outside(lengths) | unusual([after[0], after[1], before[0], before[1]]) != 0 {
-            slow(number * GROUP, target, base, symbols);
+            leave(&mut slow, number * GROUP, target, base, symbols);
             load_group(base).into_iter().for_each(|base| sums.add(base));
             continue;
         }
