@@ -27,7 +27,7 @@ impl Bucket {
 
 /// How target and base become a delta, and base and delta a reconstruction.
 pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
-    type Delta: Copy + PartialEq + PartialOrd + Send + Sync + Debug;
+    type Delta: Copy + Default + PartialEq + PartialOrd + Send + Sync + Debug;
     /// Sums deltas so that the result does not depend on threads or vector width.
     type Sum: Summation<Self::Delta>;
     /// One more than the highest [`Bucket::index`].
@@ -63,9 +63,16 @@ pub trait Domain<E: Element>: Copy + Send + Sync + 'static {
     fn steps(self, representatives: &[Self::Delta]) -> Option<Steps>;
 }
 
+/// Entries whose buckets are found before they are counted and summed.
+pub const BLOCK: usize = 256;
+
 /// A sum of deltas in eight lanes (entry i of a chunk in lane i mod 8), and their mean.
 pub trait Summation<D>: Clone + Default + Debug + Send {
-    fn add(&mut self, lane: usize, delta: D);
+    /// What a delta adds.
+    type Term: Copy + Default;
+    fn term(delta: D) -> Self::Term;
+    /// Adds those of a block whose place is `place`. Blocks follow each other from the start of a chunk on.
+    fn add(&mut self, terms: &[Self::Term; BLOCK], places: &[u64; BLOCK], place: u64);
     /// Folds the lanes: the end of a chunk.
     fn close_chunk(&mut self);
     /// Adds the sum of the next chunk; both are closed.
@@ -171,9 +178,24 @@ impl<A> Default for ValueSum<A> {
 }
 
 impl<A: Arith> Summation<A> for ValueSum<A> {
+    type Term = f64;
+
     #[inline(always)]
-    fn add(&mut self, lane: usize, delta: A) {
-        self.lanes[lane % 8] += delta.to_f64();
+    fn term(delta: A) -> f64 {
+        delta.to_f64()
+    }
+
+    #[inline(always)]
+    fn add(&mut self, terms: &[f64; BLOCK], places: &[u64; BLOCK], place: u64) {
+        let mut lanes = self.lanes;
+        for (terms, places) in terms.as_chunks::<8>().0.iter().zip(places.as_chunks::<8>().0) {
+            for k in 0..8 {
+                // No lane is ever -0.0: adding 0.0 changes none. Of a condition the compiler would make a branch.
+                let chosen = u64::from(places[k] == place).wrapping_neg();
+                lanes[k] += f64::from_bits(terms[k].to_bits() & chosen);
+            }
+        }
+        self.lanes = lanes;
     }
 
     fn close_chunk(&mut self) {
@@ -277,9 +299,19 @@ impl<E: Element, const NON_NEGATIVE: bool> Domain<E> for Ordered<NON_NEGATIVE> {
 pub struct OrderedSum(i128);
 
 impl<W: Wide> Summation<W> for OrderedSum {
+    type Term = W;
+
     #[inline(always)]
-    fn add(&mut self, _lane: usize, delta: W) {
-        self.0 += delta.to_i128();
+    fn term(delta: W) -> W {
+        delta
+    }
+
+    #[inline(always)]
+    fn add(&mut self, terms: &[W; BLOCK], places: &[u64; BLOCK], place: u64) {
+        // A block's sum is far from the ends of the type, which has twice the bits of an element.
+        let chosen = |of: u64| -i64::from(of == place);
+        let sum = terms.iter().zip(places).fold(W::default(), |sum, (term, &of)| sum + term.masked(chosen(of)));
+        self.0 += sum.to_i128();
     }
 
     fn close_chunk(&mut self) {}

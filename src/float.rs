@@ -4,6 +4,7 @@
 use crate::rounding::{narrow_bf16, narrow_f16};
 use half::{bf16, f16};
 use std::fmt::Debug;
+use std::ops::Add;
 
 /// How the stored elements of a tensor are read (format.md, section 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ impl ElementType {
 }
 
 /// The type that arithmetic is done in: f32 or f64.
-pub trait Arith: Copy + PartialEq + PartialOrd + Send + Sync + Debug + 'static {
+pub trait Arith: Copy + Default + PartialEq + PartialOrd + Send + Sync + Debug + 'static {
     const ZERO: Self;
     const MANTISSA_BITS: u32;
     const EXPONENT_BITS: u32;
@@ -230,7 +231,7 @@ element!(f32, u32, i32, f32, i64, F32, 23, 0.0, |x| x, |x| x, |x| x as f32);
 element!(f64, u64, i64, f64, i128, F64, 52, 0.0, |x| x, |x| x, |x| x);
 
 /// A signed integer wider than an element.
-pub trait Wide: Copy + Ord + Send + Sync + Debug + 'static {
+pub trait Wide: Copy + Default + Ord + Add<Output = Self> + Send + Sync + Debug + 'static {
     fn of_i128(value: i128) -> Self;
     fn to_i128(self) -> i128;
     fn difference(a: i64, b: i64) -> Self;
@@ -238,11 +239,9 @@ pub trait Wide: Copy + Ord + Send + Sync + Debug + 'static {
     fn add_to(self, base: i64, low: i64, high: i64) -> i64;
     /// Bits of the magnitude.
     fn bit_length(self) -> u32;
-
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self.to_i128() as f64
-    }
+    fn to_f64(self) -> f64;
+    /// With all bits of `mask` itself, without any 0.
+    fn masked(self, mask: i64) -> Self;
 }
 
 macro_rules! wide {
@@ -268,6 +267,14 @@ macro_rules! wide {
             #[inline(always)]
             fn bit_length(self) -> u32 {
                 <$type>::BITS - self.unsigned_abs().leading_zeros()
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn masked(self, mask: i64) -> Self {
+                self & <$type>::from(mask)
             }
         }
     };

@@ -129,7 +129,7 @@ pub fn log2(x: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::delta::Value;
-    use crate::statistics::{Against, Statistics};
+    use crate::statistics::{Against, Counts};
     use proptest::prelude::*;
 
     proptest! {
@@ -139,15 +139,15 @@ mod tests {
         }
     }
 
-    fn statistics(target: &[f32]) -> Statistics<f32, Value> {
-        Statistics::of_chunk(Value, target, Against::Zero)
+    fn counts(target: &[f32]) -> Counts {
+        Counts::of_chunk(Value, target, Against::Zero)
     }
 
     #[test]
     fn buckets_tie_to_the_positive_and_levels_keep_both_signs() {
-        let statistics = statistics(&[-4.0, 4.0, 2.0, -1.0, 0.0, 0.25]);
+        let counts = counts(&[-4.0, 4.0, 2.0, -1.0, 0.0, 0.25]);
         let exponents = |p: Promotion| -> Vec<(i32, bool)> {
-            p.choose(&statistics).iter().map(|b| (i32::from(b.exponent) - 127, b.negative)).collect()
+            p.choose(&counts).iter().map(|b| (i32::from(b.exponent) - 127, b.negative)).collect()
         };
         assert_eq!(exponents(Promotion::Buckets { bits: 1 }), [(2, false)]);
         assert_eq!(exponents(Promotion::Buckets { bits: 2 }), [(2, false), (2, true), (1, false)]);
@@ -166,7 +166,7 @@ mod tests {
         let mut target = vec![0.0; 1 << 17];
         (target[3], target[70_000], target[99_999]) = (8.0, -8.0, 0.5);
         let exponents = |target: &[f32]| -> Vec<i32> {
-            Promotion::Levels(7).choose(&statistics(target)).iter().map(|b| i32::from(b.exponent) - 127).collect()
+            Promotion::Levels(7).choose(&counts(target)).iter().map(|b| i32::from(b.exponent) - 127).collect()
         };
         assert_eq!(exponents(&target), [3, 3, -1]);
         target[40..50].fill(0.25);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn estimates_follow_the_counts() {
-        let few = statistics(&[8.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
+        let few = counts(&[8.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
         let kept = Promotion::Levels(1).choose(&few);
         let estimate = Estimate::of(&few, &kept, 130);
         let entropy = 3.0 + 7.0 * (8.0f64 / 7.0).log2();

@@ -1,19 +1,16 @@
 //! What is known of the buckets of a tensor or a chunk: how many entries each has, and their extremes and sums.
 
-use crate::delta::{Bucket, Domain, Summation};
+use crate::delta::{BLOCK, Bucket, Domain, Summation};
 use crate::float::Element;
 use crate::simd::wide;
 use std::cell::RefCell;
 
-/// Buckets that there is room for at once; a chunk rarely has more.
-const USUAL_BUCKETS: usize = 32;
+/// Parts of a tally: one count, raised again and again, would wait for itself.
+const TURNS: usize = 4;
 
 thread_local! {
-    /// By index of a bucket: its place among those found so far, from 1 on; all 0 between chunks.
-    static PLACES: RefCell<Vec<u16>> = RefCell::default();
-
-    /// By index of a bucket: its entries, in two halves that take turns; all 0 between chunks.
-    static TALLIES: RefCell<Vec<[u32; 2]>> = RefCell::default();
+    /// By index of a bucket: its entries, in parts that take turns; all 0 between chunks.
+    static TALLIES: RefCell<Vec<[u32; TURNS]>> = RefCell::default();
 }
 
 /// How many entries each bucket has: all that promotion looks at.
@@ -24,7 +21,7 @@ pub trait Counted {
     fn counts(&self) -> impl DoubleEndedIterator<Item = (Bucket, u64)>;
 }
 
-/// What is known of one bucket.
+/// What is known of one bucket; of extremes only where they are asked for.
 #[derive(Debug, Clone)]
 pub struct BucketStatistics<E: Element, D: Domain<E>> {
     pub count: u64,
@@ -33,7 +30,7 @@ pub struct BucketStatistics<E: Element, D: Domain<E>> {
     sum: D::Sum,
 }
 
-/// The non-empty buckets of a tensor, or of a chunk.
+/// Some buckets of a tensor, or of a chunk: those that are not empty.
 #[derive(Debug, Clone)]
 pub struct Statistics<E: Element, D: Domain<E>> {
     /// Rising by [`Bucket::index`].
@@ -75,16 +72,21 @@ impl Counted for Counts {
 }
 
 impl Counts {
+    /// Of entries that are in no bucket.
+    pub fn none(entries: usize) -> Self {
+        Counts { buckets: Vec::new(), entries: entries as u64 }
+    }
+
     /// The counts of one chunk, of fewer than 2^32 entries.
     pub fn of_chunk<E: Element, D: Domain<E>>(domain: D, target: &[E], base: Against<'_, E>) -> Self {
         TALLIES.with_borrow_mut(|tallies| {
             // The first is of what is in no bucket.
-            tallies.resize(tallies.len().max(1 + D::BUCKETS), [0; 2]);
+            tallies.resize(tallies.len().max(1 + D::BUCKETS), [0; TURNS]);
             tally(domain, target, base, &mut tallies[..]);
-            let of_buckets = tallies[1..=D::BUCKETS].iter().enumerate().filter(|(_, tally)| **tally != [0; 2]);
-            let sum = |[a, b]: [u32; 2]| u64::from(a) + u64::from(b);
+            let of_buckets = tallies[1..=D::BUCKETS].iter().enumerate().filter(|(_, tally)| **tally != [0; TURNS]);
+            let sum = |tally: [u32; TURNS]| tally.into_iter().map(u64::from).sum();
             let buckets = of_buckets.map(|(index, &tally)| (Bucket::of_index(index), sum(tally))).collect();
-            tallies[..=D::BUCKETS].fill([0; 2]);
+            tallies[..=D::BUCKETS].fill([0; TURNS]);
             Counts { buckets, entries: target.len() as u64 }
         })
     }
@@ -110,20 +112,14 @@ fn append<T>(all: &mut Vec<(Bucket, T)>, next: Vec<(Bucket, T)>, add: impl Fn(&m
     }
 }
 
-/// Entries whose buckets are found before they are counted.
-const BLOCK: usize = 256;
-
-fn tally<E: Element, D: Domain<E>>(domain: D, target: &[E], base: Against<'_, E>, tallies: &mut [[u32; 2]]) {
+fn tally<E: Element, D: Domain<E>>(domain: D, target: &[E], base: Against<'_, E>, tallies: &mut [[u32; TURNS]]) {
     let mut places = [0u16; BLOCK];
     for (number, target) in target.chunks(BLOCK).enumerate() {
-        let base = match base {
-            Against::Zero => Against::Zero,
-            Against::Base(base) => Against::Base(&base[number * BLOCK..][..target.len()]),
-        };
+        let base = base.part(number * BLOCK, target.len());
         find_places(domain, target, base, &mut places[..target.len()]);
-        for pair in places[..target.len()].chunks(2) {
-            for (half, &place) in pair.iter().enumerate() {
-                tallies[usize::from(place)][half] += 1;
+        for some in places[..target.len()].chunks(TURNS) {
+            for (turn, &place) in some.iter().enumerate() {
+                tallies[usize::from(place)][turn] += 1;
             }
         }
     }
@@ -133,9 +129,69 @@ wide! {
     /// One more than the index of each entry's bucket, 0 for those in none.
     fn find_places[E: Element, D: Domain<E>](domain: D, target: &[E], base: Against<'_, E>, places: &mut [u16]) -> () {
         for (i, (place, &t)) in places.iter_mut().zip(target).enumerate() {
-            *place = bucket_of(domain, t, base.at(i)).map_or(0, |(bucket, _)| bucket.index() as u16 + 1);
+            *place = bucket_of(domain, t, base.at(i)).map_or(0, |(bucket, _)| place_of(bucket));
         }
     }
+}
+
+wide! {
+    /// Counts and sums the entries of some buckets of a chunk.
+    fn add_sums[E: Element, D: Domain<E>](
+        domain: D,
+        target: &[E],
+        base: Against<'_, E>,
+        found: &mut [(Bucket, BucketStatistics<E, D>)],
+    ) -> () {
+        let zeros = [E::ZERO; BLOCK];
+        for (number, target) in target.chunks(BLOCK).enumerate() {
+            // Entries of no bucket fill up the last block. Places as wide as sums are compared most quickly.
+            let (mut narrow, mut places, mut terms) = ([0; BLOCK], [0; BLOCK], [Default::default(); BLOCK]);
+            let base = base.part(number * BLOCK, target.len());
+            find_places(domain, target, base, &mut narrow[..target.len()]);
+            places.iter_mut().zip(narrow).for_each(|(wide, place)| *wide = u64::from(place));
+            let base = match base {
+                Against::Zero => &zeros[..target.len()],
+                Against::Base(base) => base,
+            };
+            for (term, (&t, &b)) in terms.iter_mut().zip(target.iter().zip(base)) {
+                *term = D::Sum::term(domain.delta(t, b).unwrap_or_default());
+            }
+            for (bucket, statistics) in &mut *found {
+                let place = u64::from(place_of(*bucket));
+                let count: u64 = places.iter().map(|&of| u64::from(of == place)).sum();
+                if count > 0 {
+                    statistics.count += count;
+                    statistics.sum.add(&terms, &places, place);
+                }
+            }
+        }
+    }
+}
+
+/// Finds the extremes of some buckets of a chunk.
+fn find_extremes<E: Element, D: Domain<E>>(
+    domain: D,
+    target: &[E],
+    base: Against<'_, E>,
+    found: &mut [(Bucket, BucketStatistics<E, D>)],
+) {
+    let mut extremes: Vec<Option<(D::Delta, D::Delta)>> = vec![None; D::BUCKETS];
+    for (i, &t) in target.iter().enumerate() {
+        if let Some((bucket, delta)) = bucket_of(domain, t, base.at(i)) {
+            let (least, greatest) = extremes[bucket.index()].get_or_insert((delta, delta));
+            *least = if delta < *least { delta } else { *least };
+            *greatest = if delta > *greatest { delta } else { *greatest };
+        }
+    }
+    for (bucket, statistics) in found {
+        (statistics.least, statistics.greatest) = extremes[bucket.index()].unwrap_or_default();
+    }
+}
+
+/// One more than the bucket's index: 0 is of entries in no bucket.
+#[inline(always)]
+fn place_of(bucket: Bucket) -> u16 {
+    bucket.index() as u16 + 1
 }
 
 /// The bucket and the delta of an entry; `None` where it is as it was, or an exception.
@@ -155,7 +211,15 @@ pub enum Against<'a, E> {
     Base(&'a [E]),
 }
 
-impl<E: Element> Against<'_, E> {
+impl<'a, E: Element> Against<'a, E> {
+    /// For some entries of those that this is for.
+    pub fn part(self, start: usize, entries: usize) -> Self {
+        match self {
+            Against::Zero => Against::Zero,
+            Against::Base(base) => Against::Base(&base[start..start + entries]),
+        }
+    }
+
     #[inline(always)]
     pub fn at(&self, i: usize) -> E {
         match self {
@@ -166,25 +230,18 @@ impl<E: Element> Against<'_, E> {
 }
 
 impl<E: Element, D: Domain<E>> Statistics<E, D> {
-    /// The statistics of one chunk.
-    pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
-        let mut buckets: Vec<(Bucket, BucketStatistics<E, D>)> = Vec::with_capacity(USUAL_BUCKETS);
-        PLACES.with_borrow_mut(|places| {
-            places.resize(places.len().max(D::BUCKETS), 0);
-            for (i, &t) in target.iter().enumerate() {
-                let Some((bucket, delta)) = bucket_of(domain, t, base.at(i)) else { continue };
-                let place = &mut places[bucket.index()];
-                if *place == 0 {
-                    buckets.push((bucket, BucketStatistics::of_extremes(0, delta, delta)));
-                    *place = buckets.len() as u16;
-                }
-                buckets[usize::from(*place) - 1].1.include(i, delta);
-            }
-            buckets.iter().for_each(|(bucket, _)| places[bucket.index()] = 0);
-        });
-        buckets.iter_mut().for_each(|(_, statistics)| statistics.sum.close_chunk());
-        buckets.sort_unstable_by_key(|(bucket, _)| bucket.index());
-        Statistics { buckets, entries: target.len() as u64 }
+    /// The statistics of these buckets in one chunk. Extremes are only told if they are asked for.
+    pub fn of_buckets(domain: D, target: &[E], base: Against<'_, E>, wanted: &[Bucket], extremes: bool) -> Self {
+        let mut found: Vec<(Bucket, BucketStatistics<E, D>)> =
+            wanted.iter().map(|&bucket| (bucket, BucketStatistics::default())).collect();
+        add_sums(domain, target, base, &mut found);
+        if extremes {
+            find_extremes(domain, target, base, &mut found);
+        }
+        found.retain(|(_, statistics)| statistics.count > 0);
+        found.iter_mut().for_each(|(_, statistics)| statistics.sum.close_chunk());
+        found.sort_unstable_by_key(|(bucket, _)| bucket.index());
+        Statistics { buckets: found, entries: target.len() as u64 }
     }
 
     /// Adds the statistics of the chunk that follows.
@@ -194,19 +251,16 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
     }
 }
 
+impl<E: Element, D: Domain<E>> Default for BucketStatistics<E, D> {
+    fn default() -> Self {
+        Self::of_extremes(0, D::Delta::default(), D::Delta::default())
+    }
+}
+
 impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
     /// Without the sum: a mean cannot be told.
     pub fn of_extremes(count: u64, least: D::Delta, greatest: D::Delta) -> Self {
         BucketStatistics { count, least, greatest, sum: D::Sum::default() }
-    }
-
-    #[inline(always)]
-    fn include(&mut self, i: usize, delta: D::Delta) {
-        self.count += 1;
-        self.sum.add(i, delta);
-        // Without branches, which are guessed wrong where there are few entries.
-        self.least = if delta < self.least { delta } else { self.least };
-        self.greatest = if delta > self.greatest { delta } else { self.greatest };
     }
 
     fn append(&mut self, next: &Self) {
@@ -235,27 +289,78 @@ mod tests {
     use super::*;
     use crate::delta::{Ordered, Value};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
-    fn counts_are_those_of_the_statistics<E: Element, D: Domain<E>>(target: &[E], base: Against<'_, E>) {
-        let statistics = Statistics::of_chunk(D::new(), target, base);
+    /// Entry by entry.
+    fn plain<E: Element, D: Domain<E>>(target: &[E], base: Against<'_, E>) -> BTreeMap<usize, Vec<(usize, D::Delta)>> {
+        let mut all: BTreeMap<usize, Vec<(usize, D::Delta)>> = BTreeMap::new();
+        for (i, &t) in target.iter().enumerate() {
+            if let Some((bucket, delta)) = bucket_of(D::new(), t, base.at(i)) {
+                all.entry(bucket.index()).or_default().push((i, delta));
+            }
+        }
+        all
+    }
+
+    /// The mean of values, summed in eight lanes.
+    fn mean<E: Element, D: Domain<E>>(entries: &[(usize, D::Delta)]) -> f64 {
+        let mut l = [0.0; 8];
+        entries.iter().for_each(|(i, delta)| l[i % 8] += D::size(*delta));
+        (((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))) / entries.len() as f64
+    }
+
+    fn are_those_of_all_entries<E: Element, D: Domain<E>>(target: &[E], base: Against<'_, E>) {
+        let expected = plain::<E, D>(target, base);
         let counts = Counts::of_chunk(D::new(), target, base);
-        assert_eq!(counts.counts().collect::<Vec<_>>(), statistics.counts().collect::<Vec<_>>());
-        assert_eq!(counts.entries(), statistics.entries());
+        assert_eq!(counts.entries(), target.len() as u64);
+        let found: Vec<(usize, u64)> = counts.counts().map(|(bucket, count)| (bucket.index(), count)).collect();
+        assert_eq!(found, expected.iter().map(|(&index, of)| (index, of.len() as u64)).collect::<Vec<_>>());
+        // Every second one, the highest first, and one that has no entries.
+        let absent = (0..D::BUCKETS).find(|index| !expected.contains_key(index));
+        let wanted = expected.keys().copied().rev().step_by(2).chain(absent);
+        let wanted: Vec<Bucket> = wanted.map(Bucket::of_index).collect();
+        let statistics = Statistics::<E, D>::of_buckets(D::new(), target, base, &wanted, true);
+        assert_eq!(statistics.buckets.len(), expected.len().div_ceil(2));
+        assert!(statistics.buckets.is_sorted_by_key(|(bucket, _)| bucket.index()));
+        for (bucket, of) in &statistics.buckets {
+            let entries = &expected[&bucket.index()];
+            let deltas = || entries.iter().map(|(_, delta)| *delta);
+            assert_eq!(of.count, entries.len() as u64);
+            assert!(deltas().all(|delta| of.least <= delta && delta <= of.greatest));
+            assert!(deltas().any(|delta| delta == of.least) && deltas().any(|delta| delta == of.greatest));
+            let (told, plain) = (D::size(of.mean()), mean::<E, D>(entries));
+            let overflows = !plain.is_finite();
+            assert!(overflows || (told - plain).abs() <= plain.abs() * 1e-7 + 1.0 / 2.0, "{told} {plain}");
+        }
+    }
+
+    /// The sums of values are the same to the last bit.
+    fn sums_are_in_lanes(target: &[f64], base: &[f64]) {
+        let expected = plain::<f64, Value>(target, Against::Base(base));
+        let wanted: Vec<Bucket> = expected.keys().map(|&index| Bucket::of_index(index)).collect();
+        for (bucket, of) in Statistics::<f64, Value>::of_buckets(Value, target, Against::Base(base), &wanted, true).buckets {
+            let plain = mean::<f64, Value>(&expected[&bucket.index()]);
+            assert!(!plain.is_finite() || of.mean().to_bits() == plain.to_bits());
+        }
     }
 
     proptest! {
         #[test]
-        fn counts_alone_are_the_same(bits in prop::collection::vec((any::<u64>(), any::<u64>(), 0u8..4), 0..700)) {
-            let pick = |of: fn(&(u64, u64, u8)) -> u64| bits.iter().map(of).map(f64::from_bits).collect::<Vec<f64>>();
-            let (target, base) = (pick(|b| b.0), pick(|b| if b.2 == 0 { b.0 } else { b.1 }));
+        fn counts_and_statistics_are_those_of_all_entries(
+            bits in prop::collection::vec((any::<u64>(), any::<u64>(), 0u8..4, -3i64..3), 0..700),
+        ) {
+            let of_target = |b: &(u64, u64, u8, i64)| f64::from_bits(if b.2 == 3 { b.1.wrapping_add_signed(b.3) } else { b.0 });
+            let target: Vec<f64> = bits.iter().map(of_target).collect();
+            let base: Vec<f64> = bits.iter().map(|b| f64::from_bits(if b.2 == 0 { b.0 } else { b.1 })).collect();
             let narrow = |wide: &[f64]| wide.iter().map(|x| f32::from_bits((x.to_bits() >> 32) as u32)).collect::<Vec<f32>>();
             let (t, b) = (narrow(&target), narrow(&base));
-            counts_are_those_of_the_statistics::<f32, Value>(&t, Against::Base(&b));
-            counts_are_those_of_the_statistics::<f32, Value>(&t, Against::Zero);
-            counts_are_those_of_the_statistics::<f32, Ordered<true>>(&t, Against::Zero);
-            counts_are_those_of_the_statistics::<f32, Ordered<false>>(&t, Against::Base(&b));
-            counts_are_those_of_the_statistics::<f64, Value>(&target, Against::Base(&base));
-            counts_are_those_of_the_statistics::<f64, Ordered<false>>(&target, Against::Zero);
+            are_those_of_all_entries::<f32, Value>(&t, Against::Base(&b));
+            are_those_of_all_entries::<f32, Value>(&t, Against::Zero);
+            are_those_of_all_entries::<f32, Ordered<true>>(&t, Against::Zero);
+            are_those_of_all_entries::<f32, Ordered<false>>(&t, Against::Base(&b));
+            are_those_of_all_entries::<f64, Value>(&target, Against::Base(&base));
+            are_those_of_all_entries::<f64, Ordered<false>>(&target, Against::Zero);
+            sums_are_in_lanes(&target, &base);
         }
     }
 

@@ -1,12 +1,17 @@
 //! Encoding the tensors of a snapshot in order, as many bytes at a time as the caller has room for.
 
 use super::families::{Beside, Families, copy_of};
-use super::large::Current;
+use super::large::{Current, plan_of, plans_alone};
 use super::links::link_record;
 use super::small::{Coded, encode_small, small_runs};
 use super::{Pool, Tensor};
 use crate::error::{Error, Result};
 use crate::fenv;
+use crate::plan::{AnyPlan, Serial};
+
+/// Tensors that are planned at once, for each thread, and among how many these are looked for.
+const PLANS_A_THREAD: usize = 2;
+const LOOK_AHEAD: usize = 64;
 
 /// Where a snapshot's encoding stands.
 pub struct SnapshotEncoder {
@@ -19,6 +24,8 @@ pub struct SnapshotEncoder {
     coded: usize,
     summary: Summary,
     current: Option<Current>,
+    /// Plans of tensors to come, by number.
+    planned: Vec<(usize, AnyPlan)>,
     /// Coded bytes that the caller had no room for, from this position on.
     spill: Vec<u8>,
     spilled: usize,
@@ -59,6 +66,7 @@ impl SnapshotEncoder {
             families,
             summary: Summary { lossy: false, finite: true },
             current: None,
+            planned: Vec::new(),
             spill: Vec::new(),
             spilled: 0,
             slots: Vec::new(),
@@ -77,15 +85,14 @@ impl SnapshotEncoder {
     }
 
     fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], pool: &Pool) -> Result<usize> {
-        let mut written = self.take_spill(out);
-        while (written == 0 || written < out.len() / 2) && self.coded < tensors.len() {
-            let batch = self.next_batch(tensors, pool)?;
-            for slot in &batch {
-                written += self.emit(slot, &mut out[written..]);
-            }
-            self.slots = batch;
+        let written = self.take_spill(out);
+        let enough = out.len() / 2;
+        let mut output = Output { out, written, spill: std::mem::take(&mut self.spill) };
+        while (output.written == 0 || output.written < enough) && self.coded < tensors.len() {
+            self.encode_some(tensors, &mut output, pool)?;
         }
-        Ok(written)
+        self.spill = output.spill;
+        Ok(output.written)
     }
 
     /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more; completes the links.
@@ -119,39 +126,61 @@ impl SnapshotEncoder {
         taken
     }
 
-    fn emit(&mut self, bytes: &[u8], out: &mut [u8]) -> usize {
-        let taken = bytes.len().min(out.len());
-        out[..taken].copy_from_slice(&bytes[..taken]);
-        self.spill.extend_from_slice(&bytes[taken..]);
-        taken
-    }
-
-    /// Encodes some more chunks, into one slot each or one a tensor.
-    fn next_batch(&mut self, tensors: &mut [Tensor<'_>], pool: &Pool) -> Result<Vec<Vec<u8>>> {
-        let mut slots = std::mem::take(&mut self.slots);
-        slots.iter_mut().for_each(Vec::clear);
+    /// Encodes some more chunks, of one large tensor or of several small ones.
+    fn encode_some(&mut self, tensors: &mut [Tensor<'_>], output: &mut Output<'_>, pool: &Pool) -> Result<()> {
         if self.current.is_none() {
             let runs = small_runs(self.coded, tensors, &self.links, &self.families);
             if !runs.is_empty() {
+                let mut slots = std::mem::take(&mut self.slots);
+                slots.iter_mut().for_each(Vec::clear);
                 let coded = encode_small(runs, tensors, &self.links, &mut self.families, &mut slots, pool)?;
+                slots.iter().for_each(|slot| output.emit(slot));
+                self.slots = slots;
                 coded.into_iter().for_each(|coded| self.take(coded));
-                return Ok(slots);
+                return Ok(());
             }
         }
+        self.plan_ahead(tensors, pool)?;
+        self.encode_large(tensors, output, pool)
+    }
+
+    /// Plans the next large tensors at once: of one alone most of a plan is one thread's work.
+    fn plan_ahead(&mut self, tensors: &[Tensor<'_>], pool: &Pool) -> Result<()> {
+        if pool.threads() == 1 || self.current.is_some() || !self.planned.is_empty() {
+            return Ok(());
+        }
+        let alone = |number: &usize| self.links[*number].is_none() && self.families.of[*number].is_none();
+        let next = self.families.order[self.coded..].iter().copied().take(LOOK_AHEAD).filter(alone);
+        let next: Vec<usize> =
+            next.filter(|&number| plans_alone(&tensors[number])).take(PLANS_A_THREAD * pool.threads()).collect();
+        if next.len() > 1 {
+            let plan = |number: usize| Ok((number, plan_of(&tensors[number], &Serial)?));
+            self.planned = pool.map(next, plan).into_iter().collect::<Result<_>>()?;
+        }
+        Ok(())
+    }
+
+    fn planned(&mut self, number: usize) -> Option<AnyPlan> {
+        let at = self.planned.iter().position(|(planned, _)| *planned == number)?;
+        Some(self.planned.swap_remove(at).1)
+    }
+
+    fn encode_large(&mut self, tensors: &mut [Tensor<'_>], output: &mut Output<'_>, pool: &Pool) -> Result<()> {
         let number = self.families.order[self.coded];
         let (tensor, others) = Others::of(tensors, number);
         if self.current.is_none() && self.families.keeps(number) {
             self.families.keep(number, copy_of(tensor.base.bytes().map_or(&[], |(base, _)| base)));
         }
+        let planned = self.planned(number);
         let mut family = self.families.of[number].take();
         let families = &self.families;
         let find = |wanted: usize| (others.get(wanted), families.kept(wanted));
         let siblings = Beside { find: &find }.of(family.as_ref());
         let mut current = match self.current.take() {
             Some(current) => current,
-            None => Current::new(tensor, family.as_mut(), siblings, pool)?,
+            None => Current::new(tensor, planned, family.as_mut(), siblings, pool)?,
         };
-        current.encode(tensor, siblings, &mut slots, pool)?;
+        current.encode(tensor, siblings, &mut self.slots, pool, |bytes| output.emit(bytes))?;
         self.families.of[number] = family;
         if current.is_done() {
             let (header, summary) = current.finish(tensor.element);
@@ -159,7 +188,7 @@ impl SnapshotEncoder {
         } else {
             self.current = Some(current);
         }
-        Ok(slots)
+        Ok(())
     }
 
     /// Notes what became of the next tensor.
@@ -172,6 +201,23 @@ impl SnapshotEncoder {
         self.headers[number] = header;
         self.summary.add(summary);
         self.coded += 1;
+    }
+}
+
+/// The caller's room for coded bytes, and what it has none for.
+struct Output<'a> {
+    out: &'a mut [u8],
+    written: usize,
+    spill: Vec<u8>,
+}
+
+impl Output<'_> {
+    fn emit(&mut self, bytes: &[u8]) {
+        let room = &mut self.out[self.written..];
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.written += taken;
+        self.spill.extend_from_slice(&bytes[taken..]);
     }
 }
 

@@ -2,22 +2,25 @@
 
 use super::encode::Summary;
 use super::families::{Beside, Family};
+use super::pool::lock;
 use super::{Pool, Tensor, TensorBase};
 use crate::chunk::encode::all_finite;
 use crate::error::Result;
 use crate::float::ElementType;
-use crate::plan::{AnyPlan, ChunkBase};
+use crate::header::chunk_count;
+use crate::plan::{AnyPlan, ChunkBase, Workers};
 use crate::predict::Siblings;
+use crate::promote::Promotion;
 use crate::record::RecordWriter;
+use crate::spec::Lossy;
 use crate::view::{elements, with_element_type};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-/// Original bytes that a thread works on between two hand-overs of coded ones, at most (or one chunk): so few that what it
-/// has coded is still in its cache when it is copied out.
-const BATCH_BYTES: usize = 1 << 18;
-
-/// The same where threads wait for each other at every hand-over.
-const SHARED_BATCH_BYTES: usize = 2 << 20;
+/// Original bytes that are worked on in one go, at most (or one chunk): threads wait for each other at its end. What is coded
+/// exactly hardly shrinks, and may be more than the caller has room for.
+const LOSSY_BATCH_BYTES: usize = 16 << 20;
+const EXACT_BATCH_BYTES: usize = 4 << 20;
 
 /// A tensor that is being written.
 pub struct Current {
@@ -32,17 +35,21 @@ pub struct Current {
 type Piece<'a> = (usize, &'a [u8], Siblings<'a, u8>);
 
 impl Current {
-    /// `family`: how its base is predicted, and `siblings` what that reads.
+    /// `planned`: its plan, if it is made. `family`: how its base is predicted, and `siblings` what that reads.
     pub fn new(
         tensor: &Tensor<'_>,
+        planned: Option<AnyPlan>,
         family: Option<&mut Family>,
         siblings: Siblings<'_, u8>,
         pool: &Pool,
     ) -> Result<Self> {
-        tensor.check()?;
-        let plan = match (family, &tensor.base) {
-            (Some(family), TensorBase::Previous(base)) => family.plan(tensor, base, siblings, pool)?,
-            _ => AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), pool)?,
+        let plan = match (planned, family, &tensor.base) {
+            (Some(plan), ..) => plan,
+            (None, Some(family), TensorBase::Previous(base)) => {
+                tensor.check()?;
+                family.plan(tensor, base, siblings, pool)?
+            }
+            _ => plan_of(tensor, pool)?,
         };
         let record = RecordWriter::of_header(plan.header());
         let chunks = record.chunks(tensor.elements());
@@ -63,41 +70,80 @@ impl Current {
         (bytes, Summary { lossy: header.is_lossy(), finite: self.finite })
     }
 
-    /// Encodes the next chunks, each into a slot of its own.
+    /// Encodes the next chunks, and gives the bytes of each to `emit`, in order, while they are in cache. `slots`: buffers to reuse.
     pub fn encode(
         &mut self,
         tensor: &mut Tensor<'_>,
         siblings: Siblings<'_, u8>,
         slots: &mut Vec<Vec<u8>>,
         pool: &Pool,
+        mut emit: impl FnMut(&[u8]),
     ) -> Result<()> {
         let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
-        let threads = pool.threads();
-        let batch = if threads == 1 { BATCH_BYTES } else { threads * SHARED_BATCH_BYTES };
+        let batch = if self.plan.is_lossy() { LOSSY_BATCH_BYTES } else { EXACT_BATCH_BYTES };
         let count = (batch / chunk_bytes).max(1).min(self.chunks - self.next);
-        slots.resize_with(count, Vec::new);
         let start = self.next * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
         let pieces = tensor.target[start..start + length].chunks(chunk_bytes).enumerate().map(|(i, target)| {
             let at = start + i * chunk_bytes;
             (self.next + i, target, siblings.part(at..at + target.len()))
         });
-        let work = pieces
-            .zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes))
-            .zip(slots.iter_mut())
-            .collect();
-        let plan = &self.plan;
-        let encode = |((piece, mut base), slot): ((Piece<'_>, ChunkBase<'_>), &mut Vec<u8>)| {
+        let work = pieces.zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes)).collect();
+        let (plan, buffers) = (&self.plan, Buffers(Mutex::new(std::mem::take(slots))));
+        let encode = |(piece, mut base): (Piece<'_>, ChunkBase<'_>)| {
             let (number, target, siblings) = piece;
-            plan.encode_chunk(number, target, &mut base, siblings, slot)
+            let mut slot = buffers.get();
+            (plan.encode_chunk(number, target, &mut base, siblings, &mut slot), slot)
         };
-        for result in pool.map(work, encode) {
-            let encoded = result?;
-            self.finite &= !encoded.not_finite;
-            self.record.add(encoded);
-        }
+        let mut failed = None;
+        pool.map_each(work, encode, |(encoded, slot)| {
+            match encoded {
+                Ok(encoded) if failed.is_none() => {
+                    self.finite &= !encoded.not_finite;
+                    self.record.add(encoded);
+                    emit(&slot);
+                }
+                Ok(_) => {}
+                Err(error) => failed = failed.take().or(Some(error)),
+            }
+            buffers.put(slot);
+        });
+        *slots = buffers.into_all();
         self.next += count;
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// The plan of a tensor whose base is not predicted.
+pub fn plan_of(tensor: &Tensor<'_>, workers: &impl Workers) -> Result<AnyPlan> {
+    tensor.check()?;
+    AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), workers)
+}
+
+/// Whether a tensor has several chunks and its plan is one thread's work: it is made from samples, not from all entries.
+pub fn plans_alone(tensor: &Tensor<'_>) -> bool {
+    let looks_at_all = |lossy: &Lossy| lossy.bound.is_some() || matches!(lossy.promotion, Promotion::Buckets { .. });
+    let chunks = chunk_count(tensor.elements(), tensor.spec.chunk_log2);
+    chunks > 1 && !tensor.spec.lossy.as_ref().is_some_and(looks_at_all)
+}
+
+/// Buffers that threads share.
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// An empty one.
+    fn get(&self) -> Vec<u8> {
+        let mut buffer = lock(&self.0).pop().unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
+        lock(&self.0).push(buffer);
+    }
+
+    fn into_all(self) -> Vec<Vec<u8>> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,7 +155,7 @@ pub fn encode_one(
     slot: &mut Vec<u8>,
 ) -> Result<(Vec<u8>, Summary)> {
     let siblings = beside.of(family.as_deref());
-    let mut current = Current::new(tensor, family, siblings, &Pool::new(1)?)?;
+    let mut current = Current::new(tensor, None, family, siblings, &Pool::new(1)?)?;
     if current.chunks > 0 {
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
         let encoded = current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?;

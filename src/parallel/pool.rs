@@ -6,10 +6,7 @@
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::Workers;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// So many results are held before they are folded, for each thread.
-const AHEAD: usize = 8;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The threads that work on a snapshot. The first is the caller's own.
 #[derive(Clone)]
@@ -25,7 +22,7 @@ fn known() -> &'static Known {
 }
 
 /// Locks, whether or not a thread has panicked with the lock: none leaves what is under it half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -54,46 +51,110 @@ impl Pool {
 
     /// The results of `work` for every item, in their order, perhaps computed at once; in the standard float environment.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let mut results = Vec::with_capacity(items.len());
+        self.map_each(items, work, |result| results.push(result));
+        results
+    }
+
+    /// Calls `take`, in the calling thread, with each of these results in their order, while others are computed.
+    pub fn map_each<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync, mut take: impl FnMut(R)) {
         let count = items.len();
         let Some(others) = self.others.as_ref().filter(|_| count > 1) else {
-            return fenv::standard(|| items.into_iter().map(work).collect());
+            return fenv::standard(|| items.into_iter().for_each(|item| take(work(item))));
         };
         let waiting = Mutex::new(items.into_iter().enumerate());
-        let done = Mutex::new(Vec::with_capacity(count));
-        let help = || {
-            let mut own = Vec::new();
-            fenv::standard(|| {
-                while let Some((number, item)) = take(&waiting) {
-                    own.push((number, work(item)));
-                }
-            });
-            lock(&done).append(&mut own);
+        let results = Results::new(count);
+        let do_one = || {
+            // Without holding the lock while it is worked on.
+            let Some((number, item)) = ({ lock(&waiting).next() }) else { return false };
+            results.put(number, work(item));
+            true
         };
         others.in_place_scope(|scope| {
-            (1..self.threads().min(count)).for_each(|_| scope.spawn(|_| help()));
-            help();
+            for _ in 1..self.threads().min(count) {
+                scope.spawn(|_| {
+                    let _tell = TellOfPanic(&results);
+                    fenv::standard(|| while do_one() {});
+                });
+            }
+            fenv::standard(|| {
+                let mut next = 0;
+                while next < count {
+                    // Whatever is ready goes before more work: it is still in some cache.
+                    if let Some(result) = results.ready(next) {
+                        take(result);
+                        next += 1;
+                    } else if !do_one() && !results.wait_for(next) {
+                        // The scope goes on with the panic.
+                        break;
+                    }
+                }
+            });
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_unstable_by_key(|(number, _)| *number);
-        done.into_iter().map(|(_, result)| result).collect()
     }
 }
 
-/// The next of what waits, without holding the lock while it is worked on.
-fn take<I: Iterator>(waiting: &Mutex<I>) -> Option<I::Item> {
-    lock(waiting).next()
+/// What has been computed and not yet been taken.
+struct Results<R> {
+    state: Mutex<State<R>>,
+    changed: Condvar,
+}
+
+struct State<R> {
+    by_number: Vec<Option<R>>,
+    /// Whether the caller waits: waking up nobody costs as much as waking up somebody.
+    awaited: bool,
+    panicked: bool,
+}
+
+impl<R> Results<R> {
+    fn new(count: usize) -> Self {
+        let by_number = std::iter::repeat_with(|| None).take(count).collect();
+        Results { state: Mutex::new(State { by_number, awaited: false, panicked: false }), changed: Condvar::new() }
+    }
+
+    fn put(&self, number: usize, result: R) {
+        self.change(|state| state.by_number[number] = Some(result));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State<R>)) {
+        let mut state = lock(&self.state);
+        change(&mut state);
+        if state.awaited {
+            self.changed.notify_all();
+        }
+    }
+
+    fn ready(&self, number: usize) -> Option<R> {
+        lock(&self.state).by_number[number].take()
+    }
+
+    /// Waits for what another thread is working on; false if one has panicked.
+    fn wait_for(&self, number: usize) -> bool {
+        let mut state = lock(&self.state);
+        state.awaited = true;
+        while state.by_number[number].is_none() && !state.panicked {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.awaited = false;
+        !state.panicked
+    }
+}
+
+/// Tells whoever waits for results that one will not come.
+struct TellOfPanic<'a, R>(&'a Results<R>);
+
+impl<R> Drop for TellOfPanic<'_, R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.change(|state| state.panicked = true);
+        }
+    }
 }
 
 impl Workers for Pool {
-    fn in_order<R: Send>(&self, count: usize, work: impl Fn(usize) -> R + Sync, mut fold: impl FnMut(R)) {
-        if self.others.is_none() {
-            return fenv::standard(|| (0..count).for_each(|i| fold(work(i))));
-        }
-        let batch = AHEAD * self.threads();
-        for start in (0..count).step_by(batch) {
-            let numbers = (start..(start + batch).min(count)).collect();
-            self.map(numbers, &work).into_iter().for_each(&mut fold);
-        }
+    fn in_order<R: Send>(&self, count: usize, work: impl Fn(usize) -> R + Sync, fold: impl FnMut(R)) {
+        self.map_each((0..count).collect(), work, fold);
     }
 }
 
@@ -120,6 +181,42 @@ mod tests {
             let found = std::panic::catch_unwind(AssertUnwindSafe(|| pool.map((0..64).collect(), work)));
             assert!(found.is_err());
             assert_eq!(pool.map((0..64).collect(), |i: usize| i), (0..64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn results_are_taken_while_others_are_computed() {
+        let pool = Pool::new(2).expect("threads start");
+        let taken = std::sync::atomic::AtomicUsize::new(0);
+        let order = std::sync::atomic::Ordering::SeqCst;
+        // The last piece is not done before the first has been taken, if that is waited for in vain the test hangs.
+        let work = |i: usize| {
+            while i == 63 && taken.load(order) == 0 && std::thread::current().name().is_some_and(|n| n.starts_with("ckptz")) {
+                std::thread::yield_now();
+            }
+            i
+        };
+        let mut seen = Vec::new();
+        pool.map_each((0..64).collect(), work, |i| {
+            taken.fetch_add(1, order);
+            seen.push(i);
+        });
+        assert_eq!(seen, (0..64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_panic_of_another_thread_ends_the_wait() {
+        let pool = Pool::new(2).expect("threads start");
+        let caller = std::thread::current().id();
+        for _ in 0..50 {
+            let work = |_: usize| {
+                if std::thread::current().id() != caller {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    panic!("not the caller");
+                }
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            };
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| pool.map_each((0..3).collect(), work, |()| ())));
         }
     }
 

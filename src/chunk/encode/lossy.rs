@@ -1,6 +1,6 @@
 //! Lossy records: quantize against the base, then code the symbols.
 
-use super::squares::{Measured, Segment, sum_of_squares};
+use super::squares::{Measured, Segment, sum_of_squares, sum_of_squares_in};
 use super::{EncodedChunk, Squares};
 use crate::checksum::ContentSum;
 #[cfg(target_arch = "x86_64")]
@@ -236,6 +236,29 @@ pub fn count_lossy<E: Element, D: Domain<E>>(
     scratch: &mut Scratch,
     counts: &mut Histogram,
 ) -> u64 {
+    try_out(encoding, target, base, scratch, |_| ());
+    counts.count(&scratch.symbols);
+    scratch.exceptions.len() as u64
+}
+
+/// The sum of squares of target - reconstruction of a chunk, in domain `M`, without changing anything.
+pub fn squared_error_of<E: Element, D: Domain<E>, M: Domain<E>>(
+    encoding: &Encoding<E, D>,
+    target: &[E],
+    base: Against<'_, E>,
+    scratch: &mut Scratch,
+) -> f64 {
+    try_out(encoding, target, base, scratch, |reconstruction| sum_of_squares_in(M::new(), target, reconstruction))
+}
+
+/// Quantizes a chunk; what it becomes is only shown to `look`.
+fn try_out<E: Element, D: Domain<E>, R>(
+    encoding: &Encoding<E, D>,
+    target: &[E],
+    base: Against<'_, E>,
+    scratch: &mut Scratch,
+    look: impl FnOnce(&[E]) -> R,
+) -> R {
     let record = LossyRecord {
         encoding,
         coding: &Coding::Constant(0),
@@ -249,7 +272,6 @@ pub fn count_lossy<E: Element, D: Domain<E>>(
             content.copy_from_slice(base);
         }
         record.quantize(target, content, scratch);
-    });
-    counts.count(&scratch.symbols);
-    scratch.exceptions.len() as u64
+        look(content)
+    })
 }

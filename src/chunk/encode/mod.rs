@@ -6,7 +6,7 @@ mod squares;
 mod stage;
 
 pub use exact::{ExactRecord, count_classes, count_exact, encode_bytes};
-pub use lossy::{LossyRecord, count_lossy};
+pub use lossy::{LossyRecord, count_lossy, squared_error_of};
 pub use squares::{Measured, Squares};
 pub use stage::QuantizeStage;
 

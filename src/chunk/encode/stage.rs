@@ -7,7 +7,7 @@ use crate::coding::Coding;
 use crate::delta::Value;
 use crate::promote::Promotion;
 use crate::quantize::{Encoding, Quantizer};
-use crate::statistics::{Against, Statistics};
+use crate::statistics::{Against, Counts, Statistics};
 
 /// The product's rule with the buckets of some entries.
 pub struct QuantizeStage {
@@ -16,8 +16,8 @@ pub struct QuantizeStage {
 
 impl QuantizeStage {
     pub fn new(levels: u8, target: &[f32], base: &[f32]) -> Self {
-        let statistics = Statistics::<f32, Value>::of_chunk(Value, target, Against::Base(base));
-        let kept = Promotion::Levels(levels).choose(&statistics);
+        let kept = Promotion::Levels(levels).choose(&Counts::of_chunk(Value, target, Against::Base(base)));
+        let statistics = Statistics::<f32, Value>::of_buckets(Value, target, Against::Base(base), &kept, false);
         let mean = |bucket| statistics.buckets.iter().find(|(b, _)| *b == bucket).map(|(_, s)| s.mean());
         let representatives = kept.iter().filter_map(|&bucket| mean(bucket)).collect();
         QuantizeStage { encoding: Encoding::new(Quantizer::of_representatives(Value, representatives), &kept) }

@@ -10,7 +10,7 @@ use crate::plan::{Workers, chunk_of};
 use crate::promote::{Promotion, log2};
 use crate::quantize::Encoding;
 use crate::spec::{BaseChoice, DomainChoice};
-use crate::statistics::{Against, Statistics};
+use crate::statistics::{Against, Counts};
 use std::collections::BTreeMap;
 
 const MOST_LEVELS: usize = 7;
@@ -181,9 +181,9 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
                     return values;
                 };
                 // Steps of ordered bits are of one relative size, whatever the entry's.
-                let bases = self.statistics_by_base::<Ordered<false>>();
-                let ordered = bases.iter().filter_map(|(statistics, from_zero)| {
-                    let found = self.cheapest(bound, lossy.promotion, statistics, *from_zero)?;
+                let bases = self.counts_by_base::<Ordered<false>>();
+                let ordered = bases.iter().filter_map(|(counts, from_zero)| {
+                    let found = self.cheapest(bound, lossy.promotion, counts, *from_zero)?;
                     (self.error_of::<_, Value>(&found) <= free.squared_error).then_some(found)
                 });
                 let Some(ordered) = ordered.min_by(|a, b| a.bits.total_cmp(&b.bits)) else { return values };
@@ -201,10 +201,10 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         rule: fn(Encoding<E, D>) -> Rule<E>,
         counted: &Self,
     ) -> (LossyPlan<E>, Option<Free>) {
-        let bases = self.statistics_by_base::<D>();
-        let free = self.free(promotion, &bases);
-        let found = bases.iter().filter_map(|(statistics, from_zero)| {
-            let found = self.cheapest(bound, promotion, statistics, *from_zero)?;
+        let bases = self.counts_by_base::<D>();
+        let free = self.free::<D>(promotion, &bases);
+        let found = bases.iter().filter_map(|(counts, from_zero)| {
+            let found = self.cheapest(bound, promotion, counts, *from_zero)?;
             let fine = *from_zero == free.from_zero || self.error_of::<_, D>(&found) <= free.squared_error;
             fine.then_some(found)
         });
@@ -215,19 +215,23 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
     }
 
     /// Against the previous base, and against zero where that may be taken.
-    fn statistics_by_base<D: Domain<E>>(&self) -> Vec<(Statistics<E, D>, bool)> {
-        let mut bases = vec![(self.statistics(self.against(false)), false)];
+    fn counts_by_base<D: Domain<E>>(&self) -> Vec<(Counts, bool)> {
+        let mut bases = vec![(self.counts::<D>(self.against(false)), false)];
         if self.lossy.base == BaseChoice::Auto {
-            bases.push((self.statistics(Against::Zero), true));
+            bases.push((self.counts::<D>(Against::Zero), true));
         }
         bases
     }
 
-    fn free<D: Domain<E>>(&self, promotion: Promotion, bases: &[(Statistics<E, D>, bool)]) -> Free {
+    fn free<D: Domain<E>>(&self, promotion: Promotion, bases: &[(Counts, bool)]) -> Free {
         let from_zero = bases.get(1).is_some_and(|(zero, _)| prefers_zero(promotion, &bases[0].0, zero));
-        let statistics = &bases[usize::from(from_zero)].0;
-        let encoding = self.encoding(statistics, &promotion.choose(statistics), self.refinement()).within(None);
+        let kept = promotion.choose(&bases[usize::from(from_zero)].0);
+        let encoding = self.encoding_of::<D>(from_zero, &kept, self.refinement()).within(None);
         Free { squared_error: squared_error(&encoding, from_zero, self.target, self.base), from_zero }
+    }
+
+    fn encoding_of<D: Domain<E>>(&self, from_zero: bool, kept: &[Bucket], refinement: u32) -> Encoding<E, D> {
+        self.encoding(&self.statistics(self.against(from_zero), kept, refinement), kept, refinement)
     }
 
     fn error_of<D: Domain<E>, M: Domain<E>>(&self, found: &Found<E, D>) -> f64 {
@@ -239,16 +243,16 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         &self,
         bound: Bound,
         promotion: Promotion,
-        statistics: &Statistics<E, D>,
+        counts: &Counts,
         from_zero: bool,
     ) -> Option<Found<E, D>> {
         let Promotion::Levels(least) = promotion else { return None };
-        let highest = promotion.choose(statistics).first().map_or(0, |bucket| bucket.exponent);
+        let highest = promotion.choose(counts).first().map_or(0, |bucket| bucket.exponent);
         let needs = self.needs::<D>(bound, self.against(from_zero));
         let table = Table::new::<E>(needs, highest, self.target.len());
         let Choice { kept, refinement, bits } =
             table.cheapest::<E, D>(usize::from(least), usize::from(self.lossy.refinement));
-        Some(Found { encoding: self.encoding(statistics, &kept, refinement), from_zero, bits })
+        Some(Found { encoding: self.encoding_of(from_zero, &kept, refinement), from_zero, bits })
     }
 
     /// Of the buckets that are not empty, in the order of their index.

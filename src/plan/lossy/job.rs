@@ -1,16 +1,16 @@
 //! What a lossy plan is made from, and how it is made.
 
 use super::{LossyPlan, Rule};
-use crate::chunk::encode::count_lossy;
+use crate::chunk::encode::{count_lossy, squared_error_of};
 use crate::chunk::with_scratch;
 use crate::coding::{Coding, FieldBits, Histogram};
 use crate::delta::{Bucket, Domain};
-use crate::float::Element;
+use crate::float::{Element, ElementType};
 use crate::header::chunk_count;
 use crate::plan::sample::Sample;
 use crate::plan::{Workers, chunk_of, same_bits};
 use crate::promote::{Estimate, Promotion, Representative};
-use crate::quantize::{Coded, Encoding, Quantizer};
+use crate::quantize::{Encoding, Quantizer};
 use crate::spec::{BaseChoice, DomainChoice, Lossy};
 use crate::statistics::{Against, Counted, Counts, Statistics};
 
@@ -63,18 +63,15 @@ pub fn squared_error_in<E: Element, D: Domain<E>, M: Domain<E>>(
     target: &[E],
     base: &[E],
 ) -> f64 {
-    let of_entry = |(&t, &b): (&E, &E)| {
-        let b = if from_zero { E::ZERO } else { b };
-        let reconstruction = match encoding.code(t, b) {
-            Coded::Kept => b,
-            Coded::Symbol { element, .. } => element,
-            Coded::Exception => t,
-        };
-        let error = M::new().delta(t, reconstruction).map_or(0.0, |delta| M::size(delta));
-        error * error
+    let of_piece = |(target, base)| {
+        let base = if from_zero { Against::Zero } else { Against::Base(base) };
+        with_scratch(|scratch| squared_error_of::<E, D, M>(encoding, target, base, scratch))
     };
-    target.iter().zip(base).map(of_entry).sum()
+    target.chunks(PIECE).zip(base.chunks(PIECE)).map(of_piece).sum()
 }
+
+/// Entries that are tried out at once.
+const PIECE: usize = 1 << 14;
 
 impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     /// The same job over a sample.
@@ -113,10 +110,11 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         if let Some(plan) = self.plan_by_tops(promotion, rule) {
             return plan;
         }
-        let (statistics, kept, from_zero) = self.choose_base::<D>(promotion);
+        let (counts, kept, from_zero) = self.choose_base::<D>(promotion);
+        let statistics = self.statistics(self.against(from_zero), &kept, self.refinement());
         let encoding = self.encoding(&statistics, &kept, self.refinement());
         let (encoding, within) =
-            self.with_fewer_levels(promotion, &statistics).map_or((encoding, false), |fewer| (fewer, true));
+            self.with_fewer_levels(promotion, &counts, &statistics).map_or((encoding, false), |fewer| (fewer, true));
         self.count_and_code(rule, encoding, from_zero, within, counted)
     }
 
@@ -167,38 +165,53 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         chunk_count(self.target.len(), self.chunk_log2)
     }
 
-    pub(super) fn statistics<D: Domain<E>>(&self, against: Against<'_, E>) -> Statistics<E, D> {
-        let mut all = Statistics::default();
-        let of_chunk = |number| self.statistics_of_chunk(against, number);
+    pub(super) fn counts<D: Domain<E>>(&self, against: Against<'_, E>) -> Counts {
+        let mut all = Counts::default();
+        let of_chunk = |number| self.counts_of_chunk::<D>(against, number);
         self.workers.in_order(self.chunks(), of_chunk, |next| all.append(next));
         all
     }
 
-    fn statistics_of_chunk<D: Domain<E>>(&self, against: Against<'_, E>, number: usize) -> Statistics<E, D> {
+    fn counts_of_chunk<D: Domain<E>>(&self, against: Against<'_, E>, number: usize) -> Counts {
         let target = chunk_of(self.target, self.chunk_log2, number);
         if self.unchanged(against, number) {
-            return Statistics { entries: target.len() as u64, ..Statistics::default() };
+            return Counts::none(target.len());
         }
-        Statistics::of_chunk(D::new(), target, self.chunk_against(against, number))
+        Counts::of_chunk(D::new(), target, self.chunk_against(against, number))
     }
 
-    /// Statistics and promoted buckets against the previous base, or against zero where that is better.
-    fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Statistics<E, D>, Vec<Bucket>, bool) {
-        let may_be_zero = self.lossy.base != BaseChoice::Previous;
-        let (mut previous, mut zero) = (Statistics::default(), Counts::default());
+    /// What representatives of these buckets are made from: nothing, where entries are refined.
+    pub(super) fn statistics<D: Domain<E>>(
+        &self,
+        against: Against<'_, E>,
+        kept: &[Bucket],
+        refinement: u32,
+    ) -> Statistics<E, D> {
+        let mut all = Statistics::default();
+        if refinement > 0 {
+            return all;
+        }
+        // A sum of f64 may overflow: then the mean is the midrange.
+        let extremes = self.lossy.representative == Representative::Midrange || E::TYPE == ElementType::F64;
         let of_chunk = |number| {
-            let against_zero =
-                || Counts::of_chunk(D::new(), chunk_of(self.target, self.chunk_log2, number), Against::Zero);
-            (self.statistics_of_chunk::<D>(self.against(false), number), may_be_zero.then(against_zero))
+            let target = chunk_of(self.target, self.chunk_log2, number);
+            let changed = !self.unchanged(against, number);
+            let against = self.chunk_against(against, number);
+            changed.then(|| Statistics::of_buckets(D::new(), target, against, kept, extremes))
         };
-        self.workers.in_order(self.chunks(), of_chunk, |(statistics, counts)| {
-            previous.append(statistics);
-            counts.into_iter().for_each(|counts| zero.append(counts));
-        });
-        if may_be_zero && prefers_zero(promotion, &previous, &zero) {
-            let zero = self.statistics::<D>(Against::Zero);
-            let kept = promotion.choose(&zero);
-            return (zero, kept, true);
+        self.workers.in_order(self.chunks(), of_chunk, |next| next.into_iter().for_each(|next| all.append(next)));
+        all
+    }
+
+    /// Counts and promoted buckets against the previous base, or against zero where that is better.
+    fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Counts, Vec<Bucket>, bool) {
+        let previous = self.counts::<D>(self.against(false));
+        if self.lossy.base != BaseChoice::Previous {
+            let zero = self.counts::<D>(Against::Zero);
+            if prefers_zero(promotion, &previous, &zero) {
+                let kept = promotion.choose(&zero);
+                return (zero, kept, true);
+            }
         }
         let kept = promotion.choose(&previous);
         (previous, kept, false)
@@ -209,6 +222,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         u32::from(self.lossy.refinement)
     }
 
+    /// The encoding with these buckets; without refinement `statistics` is of them.
     pub fn encoding<D: Domain<E>>(
         &self,
         statistics: &Statistics<E, D>,

@@ -6,27 +6,28 @@ use crate::float::Element;
 use crate::plan::Workers;
 use crate::promote::Promotion;
 use crate::quantize::{Coded, Encoding};
-use crate::statistics::Statistics;
+use crate::statistics::{Counts, Statistics};
 
 impl<E: Element, W: Workers> Job<'_, E, W> {
     /// The encoding with the fewest levels, perhaps none, whose error is no larger than allowed.
     pub(super) fn with_fewer_levels<D: Domain<E>>(
         &self,
         promotion: Promotion,
+        counts: &Counts,
         statistics: &Statistics<E, D>,
     ) -> Option<Encoding<E, D>> {
         let (Some(largest), Promotion::Levels(most)) = (self.largest_error, promotion) else { return None };
-        let encodings = |levels: u8| self.with_levels(levels, statistics);
-        let errors = self.errors_by_levels(most, &encodings(most), &promotion.choose(statistics));
+        let encodings = |levels: u8| self.with_levels(levels, counts, statistics);
+        let errors = self.errors_by_levels(most, &encodings(most), &promotion.choose(counts));
         let levels = errors.iter().position(|error| *error <= largest)?;
         Some(encodings(levels as u8))
     }
 
-    fn with_levels<D: Domain<E>>(&self, levels: u8, statistics: &Statistics<E, D>) -> Encoding<E, D> {
+    fn with_levels<D: Domain<E>>(&self, levels: u8, counts: &Counts, statistics: &Statistics<E, D>) -> Encoding<E, D> {
         if levels == 0 {
             return Encoding::of_nothing(D::new());
         }
-        let kept = Promotion::Levels(levels).choose(statistics);
+        let kept = Promotion::Levels(levels).choose(counts);
         self.encoding(statistics, &kept, self.refinement())
     }
 
@@ -96,11 +97,12 @@ mod tests {
             of: None,
             workers,
         };
-        let statistics = Statistics::<E, D>::of_chunk(D::new(), target, Against::Base(base));
-        let kept = Promotion::Levels(most).choose(&statistics);
-        let errors = job.errors_by_levels(most, &job.with_levels(most, &statistics), &kept);
+        let counts = Counts::of_chunk(D::new(), target, Against::Base(base));
+        let kept = Promotion::Levels(most).choose(&counts);
+        let statistics = Statistics::<E, D>::of_buckets(D::new(), target, Against::Base(base), &kept, false);
+        let errors = job.errors_by_levels(most, &job.with_levels(most, &counts, &statistics), &kept);
         for (levels, error) in (0..=most).zip(errors) {
-            let alone = squared_error(&job.with_levels(levels, &statistics), false, target, base);
+            let alone = squared_error(&job.with_levels(levels, &counts, &statistics), false, target, base);
             assert!((error - alone).abs() <= 1e-12 * alone.abs().max(error), "{levels} levels: {error} {alone}");
         }
     }

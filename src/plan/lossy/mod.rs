@@ -52,9 +52,9 @@ const FEW: usize = 64;
 impl<E: Element> LossyPlan<E> {
     pub fn new(lossy: &Lossy, chunk_log2: u8, target: &[E], base: &[E], workers: &impl Workers) -> Self {
         let whole = Job { lossy, chunk_log2, target, base, predicted: false, largest_error: None, of: None, workers };
-        let signed = is_signed(lossy, target, base);
+        let signed = || is_signed(lossy, target, base);
         if target.len() <= SAMPLED_FROM || counts_all(lossy) {
-            return whole.choose_domain(signed, &whole);
+            return whole.choose_domain(signed(), &whole);
         }
         let (all, changed) = ((0..whole.chunks()).collect::<Vec<_>>(), changed_chunks(chunk_log2, target, Some(base)));
         let all = Source { target, base: Some(base), chunk_log2, chunks: &all };
@@ -64,8 +64,10 @@ impl<E: Element> LossyPlan<E> {
             // Quick, as unchanged chunks are passed over; and coding all from zero would not pay.
             let lossy = &Lossy { base: BaseChoice::Previous, ..*lossy };
             let whole = Job { lossy, ..whole };
-            return whole.choose_domain(signed, &whole);
+            return whole.choose_domain(signed(), &whole);
         }
+        // Entries with a sign that the sample lacks are few: exceptions.
+        let signed = is_signed(lossy, &spread.target, spread.base.as_deref().unwrap_or(&[]));
         let of = Some(Of { elements: target.len(), changed: changed.elements(), chunk_log2 });
         let sampled = Job { of, ..whole };
         if lossy.bound.is_some() {
