@@ -244,6 +244,13 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
         Statistics { buckets: found, entries: target.len() as u64 }
     }
 
+    /// The statistics of all buckets in one chunk.
+    #[cfg(test)]
+    pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
+        let all: Vec<Bucket> = Counts::of_chunk(domain, target, base).counts().map(|(bucket, _)| bucket).collect();
+        Self::of_buckets(domain, target, base, &all, true)
+    }
+
     /// Adds the statistics of the chunk that follows.
     pub fn append(&mut self, next: Self) {
         self.entries += next.entries;

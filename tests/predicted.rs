@@ -3,6 +3,7 @@
 
 use ckptz::Spec;
 use ckptz::bound::Bound;
+use ckptz::checksum::Crc;
 use ckptz::float::ElementType;
 use ckptz::header::{Base, RecordHeader};
 use ckptz::parallel::{
@@ -114,7 +115,7 @@ impl Run {
             let mut encoder = SnapshotEncoder::with_families(families, links, 0);
             let (mut out, mut payload) = (vec![0; room], Vec::new());
             loop {
-                let n = encoder.fill(&mut tensors, &mut out, &pool).expect("encodes");
+                let n = encoder.fill(&mut tensors, &mut out, &mut Crc::default(), &pool).expect("encodes");
                 if n == 0 {
                     break;
                 }

@@ -2,6 +2,7 @@
 //! damage is blamed on the right record.
 
 use ckptz::bound::Bound;
+use ckptz::checksum::Crc;
 use ckptz::float::{Element, ElementType};
 use ckptz::parallel::{Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_links};
 use ckptz::{Error, Spec};
@@ -46,10 +47,13 @@ struct Saved {
 fn save(tensors: &mut [Tensor<'_>], threads: usize, room: usize) -> Saved {
     let pool = Pool::new(threads).expect("threads");
     let mut encoder = SnapshotEncoder::new(find_links(tensors).expect("aligned"), 0);
-    let (mut out, mut payload) = (vec![0; room], Vec::new());
+    let (mut out, mut payload, mut crc) = (vec![0; room], Vec::new(), Crc::default());
     loop {
-        let n = encoder.fill(tensors, &mut out, &pool).expect("encodes");
+        let n = encoder.fill(tensors, &mut out, &mut crc, &pool).expect("encodes");
         if n == 0 {
+            let mut expected = Crc::default();
+            expected.update(&payload);
+            assert_eq!(crc.value(), expected.value());
             return Saved { headers: encoder.finish(tensors).expect("all done").0, payload };
         }
         payload.extend_from_slice(&out[..n]);

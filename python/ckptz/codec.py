@@ -216,13 +216,15 @@ def encode(
     encoder = SnapshotEncoder(
         [as_bytes(target)], bases, [element], [spec], False, default_threads(threads)
     )
-    room, length = _fill(encoder, _room(target.nbytes, out), given=out is not None)
+    crc = Crc()
+    crc.update(_MAGIC)
+    room, length = _fill(encoder, _room(target.nbytes, out), crc, given=out is not None)
     header = finish(encoder)[0]
     frame: list[object] = [name, list(target.shape), header]
     if base is not None and _keeps_some(header, element, target.nbytes):
         frame.append(crc_of(as_bytes(base)))
     meta = msgspec.msgpack.encode(frame)
-    framed = _frame(room, length, meta, given=out is not None)
+    framed = _frame(room, length, meta, crc, given=out is not None)
     return framed.tobytes() if out is None else framed.data
 
 
@@ -248,13 +250,14 @@ def _room(nbytes: int, out: Bytes | memoryview | bytearray | None) -> Bytes:
     return room
 
 
-def fill(encoder: SnapshotEncoder, room: Bytes) -> int:
+def fill(encoder: SnapshotEncoder, room: Bytes, crc: Crc) -> int:
     """Write coded bytes to the room and return how many, 0 once there are no more.
 
+    The CRC is then continued by all of them, before by those that are coded.
     Raises `StateChangedError` where a tensor is not what it was when its coding was planned.
     """
     try:
-        return encoder.fill(room)
+        return encoder.fill(room, crc)
     except ChangedError as error:
         raise StateChangedError(f"{error}: nothing is saved") from None
 
@@ -270,24 +273,29 @@ def finish(encoder: SnapshotEncoder) -> tuple[bytes, bool, bool]:
         raise StateChangedError(f"{error}: nothing is saved") from None
 
 
-def _fill(encoder: SnapshotEncoder, room: Bytes, *, given: bool) -> tuple[Bytes, int]:
+def _fill(
+    encoder: SnapshotEncoder, room: Bytes, crc: Crc, *, given: bool
+) -> tuple[Bytes, int]:
     """Fill the room after the magic; return it, or a larger one, and where the payload ends."""
     length = len(_MAGIC)
     while True:
         if length >= room.size:
-            if given and (length > room.size or fill(encoder, np.empty(1, np.uint8))):
+            if given and (length > room.size or fill(encoder, np.empty(1, np.uint8), crc)):
                 raise ValueError("out is too small")
             if given:
                 return room, length
             room = np.concatenate([room, np.empty_like(room)])
-        written = fill(encoder, room[length:])
+        written = fill(encoder, room[length:], crc)
         if written == 0:
             return room, length
         length += written
 
 
-def _frame(room: Bytes, length: int, meta: bytes, *, given: bool) -> Bytes:
-    """Put the magic before the payload, the rest after it; return what is used of the room."""
+def _frame(room: Bytes, length: int, meta: bytes, crc: Crc, *, given: bool) -> Bytes:
+    """Put the magic before the payload, the rest after it; return what is used of the room.
+
+    crc: of magic and payload.
+    """
     end = length + len(meta) + _END.size
     if end > room.size:
         if given:
@@ -296,8 +304,7 @@ def _frame(room: Bytes, length: int, meta: bytes, *, given: bool) -> Bytes:
     room[: len(_MAGIC)] = np.frombuffer(_MAGIC, np.uint8)
     room[length : length + len(meta)] = np.frombuffer(meta, np.uint8)
     room[end - _END.size : end] = np.frombuffer(_END.pack(len(meta), 0), np.uint8)
-    crc = Crc()
-    crc.update(room[: end - _CRC_BYTES])
+    crc.update(room[length : end - _CRC_BYTES])
     room[end - _CRC_BYTES : end] = np.frombuffer(struct.pack("<Q", crc.value), np.uint8)
     return room[:end]
 

@@ -96,8 +96,8 @@ def _drain(
     out: Bytes | None = getattr(_buffers, "out", None)
     if out is None:
         out = _buffers.out = np.empty(_OUT_BYTES, np.uint8)
-    while written := codec.fill(encoder, out):
-        file.write_payload(out[:written])
+    while written := codec.fill(encoder, out, file.crc):
+        file.write_payload(out[:written], summed=True)
         if progress is not None:
             progress(written)
 

@@ -162,7 +162,8 @@ class FileWriter:
     def __init__(self, sink: _Sink, kind: int, features: int = 0) -> None:
         """Begin a file of this kind that uses these features."""
         self._sink = sink
-        self._crc = codec.Crc()
+        self.crc = codec.Crc()
+        """Of the payload."""
         self._kind = kind
         self._header = b""
         self.payload_bytes = 0
@@ -176,10 +177,11 @@ class FileWriter:
             self._header = _HEADER.pack(*parts)
             self._sink.write(self._header)
 
-    def write_payload(self, data: Bytes) -> None:
-        """Append to the payload."""
+    def write_payload(self, data: Bytes, *, summed: bool = False) -> None:
+        """Append to the payload. summed: the CRC is that of this data already."""
         self._begin()
-        self._crc.update(data)
+        if not summed:
+            self.crc.update(data)
         self._sink.write(data)
         self.payload_bytes += data.size
 
@@ -192,7 +194,7 @@ class FileWriter:
         self._begin()
         if len(metadata) > _LARGEST_METADATA:
             raise FormatError(f"{len(metadata)} bytes of metadata are more than the format allows")
-        start = struct.pack("<QI4s", self._crc.value, len(metadata), END_MAGIC)
+        start = struct.pack("<QI4s", self.crc.value, len(metadata), END_MAGIC)
         crc = codec.Crc()
         crc.update(self._header + metadata + start)
         tail = metadata + start + struct.pack("<Q", crc.value)

@@ -5,6 +5,7 @@ use super::large::{Current, plan_of, plans_alone};
 use super::links::link_record;
 use super::small::{Coded, encode_small, small_runs};
 use super::{Pool, Tensor};
+use crate::checksum::Crc;
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::{AnyPlan, Serial};
@@ -79,15 +80,22 @@ impl SnapshotEncoder {
     }
 
     /// Writes coded bytes to `out` and tells how many; none once everything is coded. `tensors` are the same at every call, and
-    /// after an error nothing more can be had.
-    pub fn fill(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], pool: &Pool) -> Result<usize> {
-        fenv::standard(|| self.fill_some(tensors, out, pool))
+    /// after an error nothing more can be had. `crc` is of all coded bytes once everything is written: of what `out` had no room
+    /// for already before that.
+    pub fn fill(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], crc: &mut Crc, pool: &Pool) -> Result<usize> {
+        fenv::standard(|| self.fill_some(tensors, out, crc, pool))
     }
 
-    fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], pool: &Pool) -> Result<usize> {
+    fn fill_some(
+        &mut self,
+        tensors: &mut [Tensor<'_>],
+        out: &mut [u8],
+        crc: &mut Crc,
+        pool: &Pool,
+    ) -> Result<usize> {
         let written = self.take_spill(out);
         let enough = out.len() / 2;
-        let mut output = Output { out, written, spill: std::mem::take(&mut self.spill) };
+        let mut output = Output { out, written, spill: std::mem::take(&mut self.spill), crc };
         while (output.written == 0 || output.written < enough) && self.coded < tensors.len() {
             self.encode_some(tensors, &mut output, pool)?;
         }
@@ -209,10 +217,13 @@ struct Output<'a> {
     out: &'a mut [u8],
     written: usize,
     spill: Vec<u8>,
+    crc: &'a mut Crc,
 }
 
 impl Output<'_> {
+    /// While the bytes are in cache.
     fn emit(&mut self, bytes: &[u8]) {
+        self.crc.update(bytes);
         let room = &mut self.out[self.written..];
         let taken = bytes.len().min(room.len());
         room[..taken].copy_from_slice(&bytes[..taken]);

@@ -2,6 +2,7 @@
 
 use super::arrays::{Bytes, element_type, readable, writable};
 use super::errors::guarded;
+use super::hashes::Crc;
 use super::spec::Spec;
 use crate::float::ElementType;
 use crate::parallel::{self, Known, Pool, Tensor, TensorBase, find_families, find_links};
@@ -89,15 +90,16 @@ impl SnapshotEncoder {
         }
     }
 
-    /// Writes coded bytes to `out` and returns how many; 0 once there are no more.
-    fn fill(&self, py: Python<'_>, out: &Bound<'_, Bytes>) -> PyResult<usize> {
+    /// Writes coded bytes to `out` and returns how many; 0 once there are no more. `crc` is of all of them then.
+    fn fill(&self, py: Python<'_>, out: &Bound<'_, Bytes>, crc: &Bound<'_, Crc>) -> PyResult<usize> {
         let mut out = writable(out)?;
         let out = out.as_slice_mut()?;
+        let crc = crc.get();
         self.with_tensors(py, |tensors| {
             // Put back only after success: a base that is partly updated is no base to go on from.
             let mut slot = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
             let mut encoder = slot.take().ok_or(crate::Error::Request("the encoder is finished or has failed"))?;
-            let filled = encoder.fill(tensors, out, &self.pool)?;
+            let filled = crc.with(|crc| encoder.fill(tensors, out, crc, &self.pool))?;
             *slot = Some(encoder);
             Ok(filled)
         })

@@ -20,9 +20,7 @@ impl Crc {
     }
 
     fn update(&self, py: Python<'_>, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
-        let update = |bytes: &[u8]| {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
-        };
+        let update = |bytes: &[u8]| self.with(|crc| crc.update(bytes));
         if let Ok(array) = bytes.cast::<super::arrays::Bytes>() {
             let array = super::arrays::readable(array)?;
             let slice = array.as_slice()?;
@@ -36,7 +34,14 @@ impl Crc {
 
     #[getter]
     fn value(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).value()
+        self.with(|crc| crc.value())
+    }
+}
+
+impl Crc {
+    /// Without the interpreter, if that takes long.
+    pub fn with<R>(&self, call: impl FnOnce(&mut checksum::Crc) -> R) -> R {
+        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -125,7 +125,7 @@ def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> 
     bases = [None if made is None else codec.as_bytes(made)]
     encoder = codec.SnapshotEncoder([codec.as_bytes(target)], bases, [element], [how], False, 1)
     room, length = np.empty(1 << 20, np.uint8), 0
-    while written := encoder.fill(room[length:]):
+    while written := encoder.fill(room[length:], codec.Crc()):
         length += written
     header = encoder.finish()[0]
     payload = room[:length].tobytes()
