@@ -1,9 +1,8 @@
 //! What there is to code: counts of symbols, mask bytes and runs, from which the size under every coding follows.
 
-use super::mask::mask_byte;
-use crate::simd::wide;
-
-use super::tokens::{classes, for_each_token, split_run};
+use super::tokens::{classes, split_run};
+use crate::simd::bits;
+use crate::simd::marks::mark_from;
 
 /// Runs are counted by their class at this rho, the finest; coarser classes are sums of these.
 pub const FINEST_RHO: u32 = 4;
@@ -30,12 +29,27 @@ impl Histogram {
     /// Counts the symbols of one chunk.
     pub fn count(&mut self, symbols: &[u8]) {
         self.elements += symbols.len() as u64;
-        count_symbols(symbols, &mut self.symbols);
-        symbols.chunks(8).for_each(|group| self.masks[usize::from(mask_byte(group))] += 1);
-        for_each_token(symbols, |run, symbol| {
+        let (mut marks, mut following) = (Vec::new(), Vec::new());
+        mark_from(symbols, 1, &mut marks);
+        follow(&marks, &mut following);
+        let (mut of_all, mut of_following) = (count_ones(&marks, &marks), count_ones(&marks, &following));
+        self.symbols[0] += symbols.len() as u64 - of_all;
+        count_masks(&marks, symbols.len(), &mut self.masks);
+        for_each_run(&marks, &following, |run, at| {
             let class = split_run(run, FINEST_RHO).0;
-            self.runs[class as usize][usize::from(symbol) - 1] += 1;
+            self.runs[class as usize][usize::from(symbols[at]) - 1] += 1;
         });
+        // Of each symbol: those that are at least as high, less those that are higher.
+        for symbol in 1..=15u8 {
+            mark_from(symbols, symbol + 1, &mut marks);
+            let (higher, higher_following) = (count_ones(&marks, &marks), count_ones(&marks, &following));
+            self.symbols[usize::from(symbol)] += of_all - higher;
+            self.runs[0][usize::from(symbol) - 1] += of_following - higher_following;
+            if higher == 0 {
+                break;
+            }
+            (of_all, of_following) = (higher, higher_following);
+        }
     }
 
     /// Adds the counts of other chunks.
@@ -93,23 +107,76 @@ impl Histogram {
     }
 }
 
-/// Symbols that are counted together: a count of them fits in a byte.
-const BLOCK: usize = 128;
+/// Fills `following` with the marks that follow right after another: runs of no zeros.
+fn follow(marks: &[u64], following: &mut Vec<u64>) {
+    let before = std::iter::once(&0).chain(marks);
+    following.extend(marks.iter().zip(before).map(|(marks, before)| marks & (marks << 1 | before >> 63)));
+}
 
-wide! {
-    fn count_symbols[](symbols: &[u8], counts: &mut [u64; 16]) -> () {
-        for block in symbols.chunks(BLOCK) {
-            let mut rest = block.len() as u64;
-            for (symbol, count) in (1u8..).zip(&mut counts[1..]) {
-                // The rest are zeros most of the time.
-                if rest == 0 {
-                    break;
-                }
-                let found = u64::from(block.iter().map(|&one| u8::from(one == symbol)).sum::<u8>());
-                *count += found;
-                rest -= found;
+bits! {
+    fn count_ones[](marks: &[u64], among: &[u64]) -> u64 {
+        marks.iter().zip(among).map(|(marks, among)| u64::from((marks & among).count_ones())).sum()
+    }
+}
+
+/// `entries`: that there are marks for.
+fn count_masks(marks: &[u64], entries: usize, masks: &mut [u64]) {
+    let bytes = marks.iter().flat_map(|marks| marks.to_le_bytes());
+    bytes.take(entries.div_ceil(8)).for_each(|mask| masks[usize::from(mask)] += 1);
+}
+
+/// Calls `found` with the zeros before each mark that does not follow another, and its place.
+#[inline(always)]
+fn for_each_run(marks: &[u64], following: &[u64], mut found: impl FnMut(u32, usize)) {
+    let mut after = 0;
+    for (number, (&marks, &following)) in marks.iter().zip(following).enumerate() {
+        let mut left = marks & !following;
+        while left != 0 {
+            let place = left.trailing_zeros();
+            let below = marks & ((1 << place) - 1);
+            let at = 64 * number + place as usize;
+            let after = if below == 0 { after } else { 64 * (number + 1) - below.leading_zeros() as usize };
+            found((at - after) as u32, at);
+            left &= left - 1;
+        }
+        if marks != 0 {
+            after = 64 * (number + 1) - marks.leading_zeros() as usize;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::mask::mask_byte;
+    use proptest::prelude::*;
+
+    /// Entry by entry.
+    fn plain(symbols: &[u8]) -> Histogram {
+        let mut plain = Histogram { elements: symbols.len() as u64, ..Histogram::default() };
+        symbols.iter().for_each(|&symbol| plain.symbols[usize::from(symbol)] += 1);
+        symbols.chunks(8).for_each(|group| plain.masks[usize::from(mask_byte(group))] += 1);
+        let mut run = 0;
+        for &symbol in symbols {
+            if symbol > 0 {
+                plain.runs[split_run(run, FINEST_RHO).0 as usize][usize::from(symbol) - 1] += 1;
             }
-            counts[0] += rest;
+            run = if symbol > 0 { 0 } else { run + 1 };
+        }
+        plain
+    }
+
+    proptest! {
+        #[test]
+        fn counts_are_those_of_each_entry(
+            symbols in prop::collection::vec((0u8..=15, 0u8..=15), 0..700), density in 0u8..=16, gap in 0usize..300,
+        ) {
+            let mut symbols: Vec<u8> = symbols.iter().map(|&(symbol, rank)| if rank < density { symbol } else { 0 }).collect();
+            let middle = symbols.len() / 2;
+            symbols.splice(middle..middle, vec![0; gap]);
+            let mut counts = Histogram::default();
+            counts.count(&symbols);
+            prop_assert_eq!(&counts, &plain(&symbols));
         }
     }
 }

@@ -32,35 +32,6 @@ pub fn classes(elements: u32, rho: u32) -> u32 {
     if elements == 0 { 0 } else { split_run(elements - 1, rho).0 + 1 }
 }
 
-/// Calls `token` with each symbol that is not 0 and the zeros before it.
-#[inline(always)]
-pub fn for_each_token(symbols: &[u8], mut token: impl FnMut(u32, u8)) {
-    let mut after = 0;
-    let (blocks, rest) = symbols.as_chunks::<64>();
-    for (number, block) in blocks.iter().enumerate() {
-        let mut marks = mask64(block);
-        while marks != 0 {
-            let i = marks.trailing_zeros() as usize;
-            let at = 64 * number + i;
-            token((at - after) as u32, block[i % 64]);
-            after = at + 1;
-            marks &= marks - 1;
-        }
-    }
-    for (i, &symbol) in rest.iter().enumerate().filter(|(_, symbol)| **symbol != 0) {
-        let at = 64 * blocks.len() + i;
-        token((at - after) as u32, symbol);
-        after = at + 1;
-    }
-}
-
-/// Which of 64 symbols are not 0.
-#[inline(always)]
-fn mask64(block: &[u8; 64]) -> u64 {
-    let (eights, _) = block.as_chunks::<8>();
-    eights.iter().rev().fold(0, |mask, eight| mask << 8 | u64::from(mask8(*eight)))
-}
-
 /// Which of 8 symbols (below 128) are not 0.
 #[inline(always)]
 pub fn mask8(eight: [u8; 8]) -> u8 {
