@@ -149,6 +149,7 @@ fn for_each_run(marks: &[u64], following: &[u64], mut found: impl FnMut(u32, usi
 mod tests {
     use super::*;
     use crate::coding::mask::mask_byte;
+    use crate::coding::tokens::for_each_token;
     use proptest::prelude::*;
 
     /// Entry by entry.
@@ -156,13 +157,9 @@ mod tests {
         let mut plain = Histogram { elements: symbols.len() as u64, ..Histogram::default() };
         symbols.iter().for_each(|&symbol| plain.symbols[usize::from(symbol)] += 1);
         symbols.chunks(8).for_each(|group| plain.masks[usize::from(mask_byte(group))] += 1);
-        let mut run = 0;
-        for &symbol in symbols {
-            if symbol > 0 {
-                plain.runs[split_run(run, FINEST_RHO).0 as usize][usize::from(symbol) - 1] += 1;
-            }
-            run = if symbol > 0 { 0 } else { run + 1 };
-        }
+        for_each_token(symbols, |run, symbol| {
+            plain.runs[split_run(run, FINEST_RHO).0 as usize][usize::from(symbol) - 1] += 1;
+        });
         plain
     }
 

@@ -32,6 +32,18 @@ pub fn classes(elements: u32, rho: u32) -> u32 {
     if elements == 0 { 0 } else { split_run(elements - 1, rho).0 + 1 }
 }
 
+/// Calls `token` with each symbol that is not 0 and the zeros before it.
+#[cfg(test)]
+pub fn for_each_token(symbols: &[u8], mut token: impl FnMut(u32, u8)) {
+    let mut run = 0;
+    for &symbol in symbols {
+        if symbol > 0 {
+            token(run, symbol);
+        }
+        run = if symbol > 0 { 0 } else { run + 1 };
+    }
+}
+
 /// Which of 8 symbols (below 128) are not 0.
 #[inline(always)]
 pub fn mask8(eight: [u8; 8]) -> u8 {
