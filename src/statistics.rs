@@ -3,14 +3,12 @@
 use crate::delta::{BLOCK, Bucket, Domain, Summation};
 use crate::float::Element;
 use crate::simd::wide;
+use crate::tally::{TURNS, Tally, tally, total};
 use std::cell::RefCell;
 
-/// Parts of a tally: one count, raised again and again, would wait for itself.
-const TURNS: usize = 4;
-
 thread_local! {
-    /// By index of a bucket: its entries, in parts that take turns; all 0 between chunks.
-    static TALLIES: RefCell<Vec<[u32; TURNS]>> = RefCell::default();
+    /// By index of a bucket: its entries; all 0 between chunks.
+    static TALLIES: RefCell<Vec<Tally>> = RefCell::default();
 }
 
 /// How many entries each bucket has: all that promotion looks at.
@@ -82,10 +80,9 @@ impl Counts {
         TALLIES.with_borrow_mut(|tallies| {
             // The first is of what is in no bucket.
             tallies.resize(tallies.len().max(1 + D::BUCKETS), [0; TURNS]);
-            tally(domain, target, base, &mut tallies[..]);
+            tally_buckets(domain, target, base, &mut tallies[..]);
             let of_buckets = tallies[1..=D::BUCKETS].iter().enumerate().filter(|(_, tally)| **tally != [0; TURNS]);
-            let sum = |tally: [u32; TURNS]| tally.into_iter().map(u64::from).sum();
-            let buckets = of_buckets.map(|(index, &tally)| (Bucket::of_index(index), sum(tally))).collect();
+            let buckets = of_buckets.map(|(index, &tally)| (Bucket::of_index(index), total(tally))).collect();
             tallies[..=D::BUCKETS].fill([0; TURNS]);
             Counts { buckets, entries: target.len() as u64 }
         })
@@ -112,16 +109,12 @@ fn append<T>(all: &mut Vec<(Bucket, T)>, next: Vec<(Bucket, T)>, add: impl Fn(&m
     }
 }
 
-fn tally<E: Element, D: Domain<E>>(domain: D, target: &[E], base: Against<'_, E>, tallies: &mut [[u32; TURNS]]) {
+fn tally_buckets<E: Element, D: Domain<E>>(domain: D, target: &[E], base: Against<'_, E>, tallies: &mut [Tally]) {
     let mut places = [0u16; BLOCK];
     for (number, target) in target.chunks(BLOCK).enumerate() {
         let base = base.part(number * BLOCK, target.len());
         find_places(domain, target, base, &mut places[..target.len()]);
-        for some in places[..target.len()].chunks(TURNS) {
-            for (turn, &place) in some.iter().enumerate() {
-                tallies[usize::from(place)][turn] += 1;
-            }
-        }
+        tally(&places[..target.len()], tallies);
     }
 }
 

@@ -182,6 +182,44 @@ impl Cuts {
     }
 }
 
+/// Entries whose classes are found at once.
+const FOUND: usize = 256;
+
+/// Calls `found` with one more than the class of each entry, 0 for those without, some at a time.
+pub fn for_each_class<E: Element, C: LaneCut<E>>(target: &[E], base: Against<'_, E>, mut found: impl FnMut(&[u16])) {
+    let (mut classes, zeros) = ([0; FOUND], [E::ZERO; FOUND]);
+    for (number, target) in target.chunks(FOUND).enumerate() {
+        let classes = &mut classes[..target.len()];
+        let base = match base.part(FOUND * number, target.len()) {
+            Against::Base(base) => base,
+            Against::Zero => &zeros[..target.len()],
+        };
+        find_classes(C::default(), target, base, classes);
+        found(classes);
+    }
+}
+
+wide! {
+    fn find_classes[E: Element, C: LaneCut<E>](cut: C, target: &[E], base: &[E], classes: &mut [u16]) -> () {
+        let _ = cut;
+        for ((&t, &b), class) in target.iter().zip(base).zip(classes) {
+            let lane = C::cut_lane(t, b);
+            *class = if lane.none { 0 } else { lane.class as u16 + 1 };
+        }
+    }
+}
+
+wide! {
+    /// As [`Window::symbol`], of one more than each class, or 0.
+    pub fn symbols_of[](window: Window, classes: &[u16], symbols: &mut [u8]) -> () {
+        let above = window.top.wrapping_add(1);
+        for (&class, symbol) in classes.iter().zip(symbols) {
+            let below = above.wrapping_sub(class).min(WINDOW) as u8 + 1;
+            *symbol = if class == 0 { 0 } else { below };
+        }
+    }
+}
+
 wide! {
     fn cut_all[E: Element, C: LaneCut<E>](
         cut: C,

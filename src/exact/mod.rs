@@ -3,7 +3,7 @@
 
 mod lanes;
 
-pub use lanes::{Cuts, LaneCut, find_escapes};
+pub use lanes::{Cuts, LaneCut, find_escapes, for_each_class, symbols_of};
 
 use crate::float::Element;
 

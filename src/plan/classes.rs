@@ -5,7 +5,7 @@ use super::sample::Source;
 use crate::chunk::encode::{count_classes, count_exact};
 use crate::chunk::with_scratch;
 use crate::coding::{Candidate, Coding, CodingChoice, FieldBits, Histogram};
-use crate::exact::{Cut, ESCAPE, Window};
+use crate::exact::{ESCAPE, LaneCut, Window};
 use crate::float::Element;
 
 /// Plans from some entries, or from samples of them.
@@ -27,7 +27,7 @@ pub struct Classes {
 }
 
 impl<E: Element, W: Workers> ClassPlanner<'_, E, W> {
-    pub fn plan<C: Cut<E>>(&self, cut: C) -> Classes {
+    pub fn plan<C: LaneCut<E>>(&self, cut: C) -> Classes {
         let mut classes = self.count_classes(cut);
         let mut zeros = classes.pop().unwrap_or(0);
         let window = Window::choose(&classes);
@@ -52,7 +52,7 @@ impl<E: Element, W: Workers> ClassPlanner<'_, E, W> {
     }
 
     /// By class, and last the entries that have none.
-    fn count_classes<C: Cut<E>>(&self, cut: C) -> Vec<u64> {
+    fn count_classes<C: LaneCut<E>>(&self, cut: C) -> Vec<u64> {
         let mut classes = vec![0u64; C::CLASSES + 1];
         let of_chunk = |place: usize| {
             let (target, base) = self.spread.chunk(place);
@@ -66,7 +66,7 @@ impl<E: Element, W: Workers> ClassPlanner<'_, E, W> {
         classes
     }
 
-    fn count_symbols<C: Cut<E>>(&self, cut: C, window: Window) -> Histogram {
+    fn count_symbols<C: LaneCut<E>>(&self, cut: C, window: Window) -> Histogram {
         let mut all = Histogram::default();
         let of_chunk = |place: usize| {
             let (target, base) = self.blocks.chunk(place);

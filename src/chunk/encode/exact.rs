@@ -8,13 +8,14 @@ use crate::chunk::Scratch;
 use crate::coding::{Coding, Histogram, pack};
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, LaneCut, Window};
+use crate::exact::{Cut, ESCAPE, LaneCut, Window, for_each_class, symbols_of};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
 use crate::statistics::Against;
+use crate::tally::{Tally, tally, total};
 
 /// Everything that the chunks of an exact record of floats share.
 pub struct ExactRecord<'a, C> {
@@ -144,15 +145,22 @@ fn write_escapes(element: ElementType, escapes: &[u16], out: &mut Vec<u8>) {
 }
 
 /// Counts the classes of a chunk: `counts[class]`, and last the entries that have none.
-pub fn count_classes<E: Element, C: Cut<E>>(cut: C, target: &[E], base: Against<'_, E>, counts: &mut [u64]) {
+pub fn count_classes<E: Element, C: LaneCut<E>>(cut: C, target: &[E], base: Against<'_, E>, counts: &mut [u64]) {
     let none = counts.len() - 1;
+    if E::BITS <= 32 {
+        let mut tallies = vec![Tally::default(); counts.len()];
+        for_each_class::<E, C>(target, base, |classes| tally(classes, &mut tallies));
+        tallies.rotate_left(1);
+        counts.iter_mut().zip(tallies).for_each(|(count, tally)| *count += total(tally));
+        return;
+    }
     for (i, &t) in target.iter().enumerate() {
         counts[cut.cut(t, base.at(i)).0.map_or(none, usize::from)] += 1;
     }
 }
 
 /// Counts the symbols of a chunk of an exact record.
-pub fn count_exact<E: Element, C: Cut<E>>(
+pub fn count_exact<E: Element, C: LaneCut<E>>(
     cut: C,
     window: Window,
     target: &[E],
@@ -162,7 +170,15 @@ pub fn count_exact<E: Element, C: Cut<E>>(
 ) {
     let symbols = &mut scratch.symbols;
     symbols.clear();
-    symbols.extend(target.iter().enumerate().map(|(i, &t)| window.symbol(cut.cut(t, base.at(i)).0)));
+    if E::BITS <= 32 {
+        for_each_class::<E, C>(target, base, |classes| {
+            let start = symbols.len();
+            symbols.resize(start + classes.len(), 0);
+            symbols_of(window, classes, &mut symbols[start..]);
+        });
+    } else {
+        symbols.extend(target.iter().enumerate().map(|(i, &t)| window.symbol(cut.cut(t, base.at(i)).0)));
+    }
     counts.count(symbols);
 }
 
