@@ -338,7 +338,9 @@ mod tests {
     fn sums_are_in_lanes(target: &[f64], base: &[f64]) {
         let expected = plain::<f64, Value>(target, Against::Base(base));
         let wanted: Vec<Bucket> = expected.keys().map(|&index| Bucket::of_index(index)).collect();
-        for (bucket, of) in Statistics::<f64, Value>::of_buckets(Value, target, Against::Base(base), &wanted, true).buckets {
+        for (bucket, of) in
+            Statistics::<f64, Value>::of_buckets(Value, target, Against::Base(base), &wanted, true).buckets
+        {
             let plain = mean::<f64, Value>(&expected[&bucket.index()]);
             assert!(!plain.is_finite() || of.mean().to_bits() == plain.to_bits());
         }

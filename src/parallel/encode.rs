@@ -86,13 +86,7 @@ impl SnapshotEncoder {
         fenv::standard(|| self.fill_some(tensors, out, crc, pool))
     }
 
-    fn fill_some(
-        &mut self,
-        tensors: &mut [Tensor<'_>],
-        out: &mut [u8],
-        crc: &mut Crc,
-        pool: &Pool,
-    ) -> Result<usize> {
+    fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], crc: &mut Crc, pool: &Pool) -> Result<usize> {
         let written = self.take_spill(out);
         let enough = out.len() / 2;
         let mut output = Output { out, written, spill: std::mem::take(&mut self.spill), crc };

@@ -191,7 +191,10 @@ mod tests {
         let order = std::sync::atomic::Ordering::SeqCst;
         // The last piece is not done before the first has been taken, if that is waited for in vain the test hangs.
         let work = |i: usize| {
-            while i == 63 && taken.load(order) == 0 && std::thread::current().name().is_some_and(|n| n.starts_with("ckptz")) {
+            while i == 63
+                && taken.load(order) == 0
+                && std::thread::current().name().is_some_and(|n| n.starts_with("ckptz"))
+            {
                 std::thread::yield_now();
             }
             i

@@ -82,9 +82,11 @@ impl<'a, E: Element> Source<'a, E> {
         let starts: Vec<usize> = (0..pieces).map(|piece| self.start(piece, pieces, length)).collect();
         // Copying short runs waits for the memory of one after the other; reading both ends of each does not.
         let ends = |elements: &[E], start: usize| elements[start].bits() ^ elements[start + length - 1].bits();
-        black_box(starts.iter().fold(0, |bits, &start| {
-            bits ^ ends(self.target, start) ^ self.base.map_or(0, |base| ends(base, start))
-        }));
+        black_box(
+            starts.iter().fold(0, |bits, &start| {
+                bits ^ ends(self.target, start) ^ self.base.map_or(0, |base| ends(base, start))
+            }),
+        );
         for start in starts {
             let piece = start..start + length;
             target.extend_from_slice(&self.target[piece.clone()]);

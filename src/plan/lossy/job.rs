@@ -205,16 +205,20 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
 
     /// Counts and promoted buckets against the previous base, or against zero where that is better.
     fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Counts, Vec<Bucket>, bool) {
-        let previous = self.counts::<D>(self.against(false));
-        if self.lossy.base != BaseChoice::Previous {
-            let zero = self.counts::<D>(Against::Zero);
-            if prefers_zero(promotion, &previous, &zero) {
-                let kept = promotion.choose(&zero);
-                return (zero, kept, true);
-            }
-        }
-        let kept = promotion.choose(&previous);
-        (previous, kept, false)
+        let may_be_zero = self.lossy.base != BaseChoice::Previous;
+        let bases = if may_be_zero { 2 } else { 1 };
+        // Both of a chunk one after the other, while it is in cache, or at once.
+        let (mut counts, mut next) = ([Counts::default(), Counts::default()], 0);
+        let of_chunk = |number| self.counts_of_chunk::<D>(self.against(number % bases == 1), number / bases);
+        self.workers.in_order(bases * self.chunks(), of_chunk, |of_chunk| {
+            counts[next % bases].append(of_chunk);
+            next += 1;
+        });
+        let [previous, zero] = counts;
+        let from_zero = may_be_zero && prefers_zero(promotion, &previous, &zero);
+        let counts = if from_zero { zero } else { previous };
+        let kept = promotion.choose(&counts);
+        (counts, kept, from_zero)
     }
 
     /// The refinement bits that are asked for.

@@ -5,7 +5,7 @@ mod job;
 mod levels;
 
 use super::predicted::{Expected, Relatives};
-use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Source};
+use super::sample::{BLOCK_LOG2, SAMPLED_FROM, Sample, Source};
 use super::{Workers, changed_chunks};
 use crate::chunk::Scratch;
 use crate::chunk::encode::{EncodedChunk, LossyRecord, Measured};
@@ -59,13 +59,14 @@ impl<E: Element> LossyPlan<E> {
         let (all, changed) = ((0..whole.chunks()).collect::<Vec<_>>(), changed_chunks(chunk_log2, target, Some(base)));
         let all = Source { target, base: Some(base), chunk_log2, chunks: &all };
         let changed = Source { chunks: &changed, ..all };
-        let spread = all.spread();
-        if changed.elements() <= SAMPLED_FROM || spread.changed() < FEW {
+        let few = changed.elements() <= SAMPLED_FROM;
+        let samples = if few { None } else { samples(&all, &changed, workers) };
+        let Some((spread, blocks)) = samples.filter(|(spread, _)| spread.changed() >= FEW) else {
             // Quick, as unchanged chunks are passed over; and coding all from zero would not pay.
             let lossy = &Lossy { base: BaseChoice::Previous, ..*lossy };
             let whole = Job { lossy, ..whole };
             return whole.choose_domain(signed(), &whole);
-        }
+        };
         // Entries with a sign that the sample lacks are few: exceptions.
         let signed = is_signed(lossy, &spread.target, spread.base.as_deref().unwrap_or(&[]));
         let of = Some(Of { elements: target.len(), changed: changed.elements(), chunk_log2 });
@@ -74,7 +75,6 @@ impl<E: Element> LossyPlan<E> {
             // What a sample lacks may be beyond the bound: the exceptions are counted, not estimated.
             return sampled.over(&spread).choose_domain(signed, &whole);
         }
-        let blocks = changed.blocks();
         sampled.over(&spread).choose_domain(signed, &Job { chunk_log2: BLOCK_LOG2, ..sampled.over(&blocks) })
     }
 
@@ -231,6 +231,21 @@ impl<E: Element> LossyPlan<E> {
         };
         RecordHeader { base, kind, chunk_log2: self.chunk_log2, exceptions: self.exceptions > 0, index: Vec::new() }
     }
+}
+
+/// A spread sample of one source and blocks of the other.
+fn samples<E: Element>(
+    all: &Source<'_, E>,
+    changed: &Source<'_, E>,
+    workers: &impl Workers,
+) -> Option<(Sample<E>, Sample<E>)> {
+    let (mut spread, mut blocks) = (None, None);
+    let gather = |number| if number == 0 { all.spread() } else { changed.blocks() };
+    workers.in_order(2, gather, |sample| {
+        let next = if spread.is_none() { &mut spread } else { &mut blocks };
+        *next = Some(sample);
+    });
+    spread.zip(blocks)
 }
 
 /// The paper's rule counts every entry, and its representatives are of all.
