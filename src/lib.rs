@@ -21,7 +21,7 @@ pub mod predict;
 pub mod promote;
 pub mod quantize;
 pub mod statistics;
-pub mod tally;
+mod tally;
 mod tops;
 
 pub mod coding;

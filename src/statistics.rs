@@ -33,6 +33,7 @@ pub struct BucketStatistics<E: Element, D: Domain<E>> {
 pub struct Statistics<E: Element, D: Domain<E>> {
     /// Rising by [`Bucket::index`].
     pub buckets: Vec<(Bucket, BucketStatistics<E, D>)>,
+    /// Of the chunks that were looked at, in any bucket or none.
     pub entries: u64,
 }
 

@@ -52,7 +52,9 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     levels: int | None = None
     """How many of the largest exponents are kept, 1 to 7 (None: 3)."""
     domain: Literal["auto", "value", "ordered"] = "auto"
-    """Deltas of values or of ordered bits; "auto": ordered bits where no sign bit is set."""
+    """Deltas of values or of ordered bits; "auto": ordered bits where no sign bit is set.
+
+    Of more than 2^18 entries a sample is looked at, and the few signs it lacks are kept exactly."""
     representative: Literal["mean", "midrange"] = "mean"
     """What stands for a bucket."""
     refinement: int = 0

@@ -120,7 +120,8 @@ pub fn plan_of(tensor: &Tensor<'_>, workers: &impl Workers) -> Result<AnyPlan> {
     AnyPlan::new(tensor.element, &tensor.spec, tensor.target, tensor.base.bytes(), workers)
 }
 
-/// Whether a tensor has several chunks and its plan is one thread's work: it is made from samples, not from all entries.
+/// Whether a tensor has several chunks and its plan is one thread's work: of a large one it is made from samples, unless a rule or a
+/// bound looks at all entries.
 pub fn plans_alone(tensor: &Tensor<'_>) -> bool {
     let looks_at_all = |lossy: &Lossy| lossy.bound.is_some() || matches!(lossy.promotion, Promotion::Buckets { .. });
     let chunks = chunk_count(tensor.elements(), tensor.spec.chunk_log2);

@@ -56,7 +56,7 @@ impl BaseRole {
 }
 
 /// How one tensor will be coded.
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+#[allow(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Plan<E: Element> {
     /// It equals its base.
     Same(BaseRole),

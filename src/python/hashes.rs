@@ -39,7 +39,7 @@ impl Crc {
 }
 
 impl Crc {
-    /// Without the interpreter, if that takes long.
+    /// Whoever holds the interpreter meanwhile must be quick: others wait for the lock with it.
     pub fn with<R>(&self, call: impl FnOnce(&mut checksum::Crc) -> R) -> R {
         call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -239,13 +239,15 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         }
         let of_bucket = |bucket: &Bucket| {
             let found = statistics.buckets.iter().find(|(b, _)| b == bucket);
-            found.map(|(_, statistics)| match self.lossy.representative {
+            let representative = found.map(|(_, statistics)| match self.lossy.representative {
                 Representative::Midrange => statistics.midrange(),
                 Representative::Mean => statistics.mean(),
-            })
+            });
+            Some((*bucket, representative?))
         };
-        let representatives = kept.iter().filter_map(of_bucket).collect();
-        Encoding::new(Quantizer::of_representatives(D::new(), representatives), kept).within(self.lossy.bound)
+        // Where another thread changes the tensor a bucket may have lost its entries since they were counted.
+        let (kept, representatives): (Vec<Bucket>, Vec<D::Delta>) = kept.iter().filter_map(of_bucket).unzip();
+        Encoding::new(Quantizer::of_representatives(D::new(), representatives), &kept).within(self.lossy.bound)
     }
 
     /// Counts the symbols of the chunks that will be written, and all exceptions.

@@ -107,6 +107,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_bucket_that_has_lost_its_entries_has_no_symbol() {
+        let lossy = Spec::lossy(3).lossy.expect("lossy");
+        let target = [8.0f32, -8.5, 4.0, -4.5, 2.0, -2.5, 9.0, 0.0];
+        let base = [0.0; 8];
+        let job = Job {
+            lossy: &lossy,
+            chunk_log2: 16,
+            target: &target,
+            base: &base,
+            predicted: false,
+            largest_error: None,
+            of: None,
+            workers: &Serial,
+        };
+        let kept = Promotion::Levels(3).choose(&Counts::of_chunk(Value, &target, Against::Base(&base)));
+        let statistics = Statistics::of_buckets(Value, &target, Against::Base(&base), &kept, false);
+        let whole = job.encoding(&statistics, &kept, 0);
+        for lost in &kept {
+            let mut fewer = statistics.clone();
+            fewer.buckets.retain(|(bucket, _)| bucket != lost);
+            let encoding = job.encoding(&fewer, &kept, 0);
+            assert_eq!(usize::from(encoding.quantizer.symbols()), kept.len() - 1);
+            for t in target {
+                let element = |coded| if let Coded::Symbol { element, .. } = coded { Some(element) } else { None };
+                let is_lost = Domain::<f32>::bucket(Value, t) == Some(*lost);
+                let expected = element(whole.code(t, 0.0)).filter(|_| !is_lost);
+                assert_eq!(element(encoding.code(t, 0.0)), expected, "{t} without {lost:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn errors_of_all_levels_are_those_of_each(
