@@ -26,8 +26,8 @@ PYTHON_ORDER = """
     errors closing keypath dtypes messagepack schema torch leaves rebuild state policy bounds codec
     snapshot metadata storage share file commits marks catalog index store reads layers restore
     template reader flat encode stats verify transfer view base loss publish specs recording writer
-    background signals staging saving retention merge keeping single manager inputs outputs plots
-    ckptz cli __main__
+    background signals staging saving retention merge keeping looking single manager inputs outputs
+    plots ckptz cli __main__
 """.split()  # noqa: SIM905
 
 # The same for the core. A plus joins modules that know each other: a predicted base is part of a
