@@ -111,7 +111,7 @@ def test_python_imports_only_what_stands_before(path: Path) -> None:
             assert PYTHON_ORDER.index(other) < PYTHON_ORDER.index(unit), f"{path} imports {other}"
 
 
-@pytest.mark.parametrize("folder", ["cli", "inputs", "outputs", "storage"])
+@pytest.mark.parametrize("folder", ["cli", "codec", "inputs", "outputs", "storage"])
 def test_no_circles_within_a_folder(folder: str) -> None:
     paths = {path.stem: path for path in (PACKAGE / folder).glob("*.py")}
     needs = {}
