@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,8 @@ Bytes = NDArray[np.uint8]
 
 # Longer chains have their files open only while they are read: a process may have 1,024 open.
 MOST_FILES = 128
+# Windows that are asked for before they are needed, where that is done beside other work.
+AHEAD = 2
 
 Identity = tuple[Any, ...]
 
@@ -174,6 +177,21 @@ class LayerFiles:
             ]
             for reader, entries in zip(self.readers[:files], self._entries, strict=False)
         ]
+
+    def fetched(
+        self, windows: Sequence[codec.Window]
+    ) -> Iterator[tuple[codec.Window, list[codec.Bytes]]]:
+        """Yield windows with the bytes that they need, of which those of the next are under way."""
+        begin, readers = self._storage.begin, self.readers
+        waiting: deque[tuple[codec.Window, list[Callable[[], codec.Bytes]]]] = deque()
+        for window in windows:
+            reads = [begin(partial(readers[file].read, at, n)) for file, at, n in window.segments]
+            waiting.append((window, reads))
+            if len(waiting) > AHEAD:
+                ready, reads = waiting.popleft()
+                yield ready, [read() for read in reads]
+        for ready, reads in waiting:
+            yield ready, [read() for read in reads]
 
     def close(self) -> None:
         """Close the files."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +34,6 @@ __all__ = ["OpenChain", "ResidualGoneError"]
 
 # Bytes, stored and decoded, that are worked on at once.
 WINDOW = 16 << 20
-# Windows that are asked for before they are needed, where that is done beside other work.
-AHEAD = 2
 
 
 class ResidualGoneError(FileNotFoundError):
@@ -257,25 +253,10 @@ class OpenChain(Closing):
         if check_each:
             outputs = []
         with self._named(plan.layers, plan.chain):
-            for window, stored in self._fetched(plan.chain.windows(wanted, WINDOW)):
+            for window, stored in self._files.fetched(plan.chain.windows(wanted, WINDOW)):
                 plan.chain.decode(window, stored, outputs, self._threads, check_each)
                 if progress is not None:
                     progress(sum(piece.size for piece in stored))
-
-    def _fetched(
-        self, windows: Sequence[codec.Window]
-    ) -> Iterator[tuple[codec.Window, list[codec.Bytes]]]:
-        """Yield windows with the bytes that they need, of which those of the next are under way."""
-        begin, readers = self._storage.begin, self._files.readers
-        waiting: deque[tuple[codec.Window, list[Callable[[], codec.Bytes]]]] = deque()
-        for window in windows:
-            reads = [begin(partial(readers[file].read, at, n)) for file, at, n in window.segments]
-            waiting.append((window, reads))
-            if len(waiting) > AHEAD:
-                ready, reads = waiting.popleft()
-                yield ready, [read() for read in reads]
-        for ready, reads in waiting:
-            yield ready, [read() for read in reads]
 
     @property
     def exact(self) -> bool:

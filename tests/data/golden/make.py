@@ -18,7 +18,7 @@ import ckptz
 import ml_dtypes
 import msgspec
 import numpy as np
-from ckptz import codec
+from ckptz import codec, dtypes
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Point = namedtuple("Point", "x y")
@@ -118,7 +118,7 @@ def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> 
     """
     target = np.ascontiguousarray(target).reshape(np.shape(target))
     dtype = target.dtype.name
-    layout = codec.layout(dtype)
+    layout = dtypes.layout(dtype)
     assert layout is not None
     element = codec.element_number(layout.element_type, layout.itemsize)
     made = None if base is None else np.array(base)
