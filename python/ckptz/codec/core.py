@@ -181,7 +181,8 @@ def crc_of(content: Bytes) -> int:
 def fill(encoder: SnapshotEncoder, room: Bytes, crc: Crc) -> int:
     """Write coded bytes to the room and return how many, 0 once there are no more.
 
-    The CRC is then continued by all of them, before by those that are coded.
+    The CRC goes on over bytes as they are coded: it may be ahead of those that were returned, and
+    is that of all of them once there are no more.
     Raises `StateChangedError` where a tensor is not what it was when its coding was planned.
     """
     try:
