@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -221,11 +222,13 @@ def test_copying_beside_a_writer(bucket: Bucket, tmp_path: Path) -> None:
     """What is saved meanwhile comes along, and residuals may vanish."""
     writer = begun(tmp_path / "here", 3)
     saved: list[int] = []
+    one_at_a_time = threading.Lock()  # several files are copied at once
 
     def saving(what: str, name: str) -> None:
-        if what == "close" and len(saved) < 3:
-            saved.append(3 + len(saved))
-            writer.save(saved[-1], TREES[saved[-1]])
+        with one_at_a_time:
+            if what == "close" and len(saved) < 3:
+                saved.append(3 + len(saved))
+                writer.save(saved[-1], TREES[saved[-1]])
 
     bucket.before = saving
     copy(tmp_path / "here", URL)
