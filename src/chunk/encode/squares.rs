@@ -53,31 +53,27 @@ impl Lanes {
 wide! {
     /// The sum of squares of target - other.
     pub fn sum_of_squares[E: Element](target: &[E], other: &[E]) -> f64 {
-        let difference = |t: E, o: E| t.to_arith().to_f64() - o.to_arith().to_f64();
-        let mut lanes = Lanes::default();
-        let (targets, rest) = target.as_chunks::<8>();
-        let (others, other_rest) = other.as_chunks::<8>();
-        for (target, other) in targets.iter().zip(others) {
-            lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
-        }
-        lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
-        lanes.total()
+        sum_in_lanes(target, other, |t, o| t.to_arith().to_f64() - o.to_arith().to_f64())
     }
 }
 
 wide! {
     /// The sum of squares of target - other as a domain tells it; what it cannot tell counts as none.
     pub fn sum_of_squares_in[E: Element, D: Domain<E>](domain: D, target: &[E], other: &[E]) -> f64 {
-        let difference = |t: E, o: E| domain.delta(t, o).map_or(0.0, |delta| D::size(delta));
-        let mut lanes = Lanes::default();
-        let (targets, rest) = target.as_chunks::<8>();
-        let (others, other_rest) = other.as_chunks::<8>();
-        for (target, other) in targets.iter().zip(others) {
-            lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
-        }
-        lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
-        lanes.total()
+        sum_in_lanes(target, other, |t, o| domain.delta(t, o).map_or(0.0, |delta| D::size(delta)))
     }
+}
+
+#[inline(always)]
+fn sum_in_lanes<E: Element>(target: &[E], other: &[E], difference: impl Fn(E, E) -> f64) -> f64 {
+    let mut lanes = Lanes::default();
+    let (targets, rest) = target.as_chunks::<8>();
+    let (others, other_rest) = other.as_chunks::<8>();
+    for (target, other) in targets.iter().zip(others) {
+        lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
+    }
+    lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
+    lanes.total()
 }
 
 /// Which entries of a chunk the error is measured over.
