@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,7 +18,8 @@ from savers import folder
 
 # A CRC of what is coded is taken as it is coded.
 SAVE_PARTS = ["walk, schema", "base", "encode, CRC", "look for changes", "write"]
-RESTORE_PARTS = ["read", "decode"]
+# The core reads large pieces by itself.
+RESTORE_PARTS = ["read by Python", "read and decode"]
 
 
 class Stopwatch:
@@ -71,7 +73,7 @@ def watching() -> Iterator[Stopwatch]:
     watch = Stopwatch()
     compiled = [
         ("SnapshotEncoder", "encode, CRC", ("fill", "finish")),
-        ("Chain", "decode", ("windows", "decode")),
+        ("Chain", "read and decode", ("windows", "decode")),
     ]
     calls = [
         (saving, "flatten", "walk, schema"),
@@ -82,7 +84,7 @@ def watching() -> Iterator[Stopwatch]:
         (files.Writer, "write", "write"),
         (files.Writer, "sync", "write"),
         (files.Writer, "rename", "write"),
-        (files.Reader, "read", "read"),
+        (files.Reader, "read", "read by Python"),
         (local.LocalStorage, "sync", "write"),
     ]
     with ExitStack() as stack:
@@ -114,6 +116,7 @@ def show(report: Report, states: tuple[State, State]) -> None:
     nbytes = sum(array.nbytes for array in new.values())
     room = {key: np.empty_like(array) for key, array in new.items()}
     works: list[tuple[str, Callable[[], Any]]] = []
+    reading: dict[str, float] = {}
     for _ in range(2):  # the second time pages are warm
         works = [("memcpy", lambda: [np.copyto(room[key], a) for key, a in new.items()])]
         found = [(name, *time_of(work)) for name, work in works]
@@ -128,6 +131,7 @@ def show(report: Report, states: tuple[State, State]) -> None:
                     skipped = 1 if exact == "latest" else 0
                     timed = [(name, *time_of(work)) for name, work in works]
                     found += timed[skipped:]
+                reading[exact] = _reading(top / exact)
     parts = [*SAVE_PARTS, *RESTORE_PARTS]
     rows: list[list[object]] = []
     for name, total, seconds in found:
@@ -138,8 +142,23 @@ def show(report: Report, states: tuple[State, State]) -> None:
         )
     title = f"Where the time goes, {nbytes / 2**20:.0f} MiB of an Adam state, one thread, ms"
     report.table(title, ["work", "total", *parts, "other"], rows)
+    alone = ", ".join(f"{1000 * seconds:.0f} ms (exact={e!r})" for e, seconds in reading.items())
+    report.say(f"\n- what a restore reads, read alone in pieces of 256 KiB: {alone}")
     speed = _crc_speed()
     report.say(f"\n- a CRC in a pass of its own: {speed:.1f} GB/s of coded bytes")
+
+
+def _reading(store: Path) -> float:
+    """Return seconds of reading the files of a store as the core does: into memory that is warm."""
+    room = memoryview(bytearray(1 << 18))
+
+    def read() -> None:
+        for path in store.glob("*.ckptz"):
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(room):
+                    pass
+
+    return min(time_of(read)[0] for _ in range(3))
 
 
 def _crc_speed() -> float:

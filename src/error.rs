@@ -48,6 +48,9 @@ pub enum Error {
     /// The system gives no more threads.
     #[error("the threads could not be started")]
     Threads,
+    /// A file that the system does not read; the system's number of what is wrong.
+    #[error("the file cannot be read: {}", std::io::Error::from_raw_os_error(*.0))]
+    Read(i32),
     /// A buffer that could not be allocated.
     #[error("not enough memory for {0} bytes")]
     Memory(usize),

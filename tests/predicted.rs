@@ -7,7 +7,8 @@ use ckptz::checksum::Crc;
 use ckptz::float::ElementType;
 use ckptz::header::{Base, RecordHeader};
 use ckptz::parallel::{
-    Chain, Known, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_families, find_links,
+    Chain, Known, Layer, Output, Pool, Segment, Selection, Shape, SnapshotEncoder, Source, Tensor, TensorBase,
+    find_families, find_links,
 };
 use proptest::prelude::*;
 
@@ -172,8 +173,8 @@ fn restore(chain: &Chain, saved: &[Saved], selection: &Selection, budget: usize)
     let mut restored = vec![0f32; selection.elements.len()];
     for window in chain.windows(std::slice::from_ref(selection), budget) {
         let stored = window.segments().iter();
-        let stored: Vec<&[u8]> =
-            stored.map(|s| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length]).collect();
+        let bytes = |s: &Segment| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length];
+        let stored: Vec<Source<'_>> = stored.map(|segment| Source::Bytes(bytes(segment))).collect();
         let mut output = [Output { selection: selection.clone(), bytes: bytes_of_mut(&mut restored) }];
         let pool = Pool::new(1).expect("threads");
         chain.decode(&window, &stored, &mut output, budget.is_multiple_of(2), &pool).expect("own files");

@@ -4,9 +4,13 @@
 use ckptz::bound::Bound;
 use ckptz::checksum::Crc;
 use ckptz::float::{Element, ElementType};
-use ckptz::parallel::{Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_links};
+use ckptz::parallel::{
+    Chain, Layer, Output, Pool, Segment, Selection, Shape, SnapshotEncoder, Source, Tensor, TensorBase, find_links,
+};
 use ckptz::{Error, Spec};
 use proptest::prelude::*;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const TYPES: [ElementType; 6] = [
     ElementType::F16,
@@ -214,6 +218,20 @@ impl Run {
     }
 }
 
+/// Where payloads start in their files.
+const START: usize = 5;
+
+/// A file that only this process has.
+fn file_of(payload: &[u8]) -> File {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("ckptz-snapshots-{}-{number}", std::process::id()));
+    std::fs::write(&path, [&[9; START], payload].concat()).expect("written");
+    let file = File::open(&path).expect("there");
+    std::fs::remove_file(&path).expect("removed");
+    file
+}
+
 fn restore(
     chain: &Chain,
     saved: &[Saved],
@@ -224,12 +242,15 @@ fn restore(
     let size = |s: &Selection| s.elements.len() * chain.shapes()[s.tensor].element.size();
     let mut outputs: Vec<Aligned> = selections.iter().map(|s| Aligned::of(&vec![0xaa; size(s)])).collect();
     let pool = Pool::new(threads).expect("threads");
+    let files: Option<Vec<File>> = cfg!(unix).then(|| saved.iter().map(|saved| file_of(&saved.payload)).collect());
     for window in chain.windows(selections, budget) {
-        let stored: Vec<&[u8]> = window
-            .segments()
-            .iter()
-            .map(|s| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length])
-            .collect();
+        let bytes = |s: &Segment| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length];
+        // Some from files, where there are files.
+        let stored = window.segments().iter().enumerate().map(|(i, segment)| match &files {
+            Some(files) if (budget + i) % 3 > 0 => Source::File(&files[segment.file], START as u64),
+            _ => Source::Bytes(bytes(segment)),
+        });
+        let stored: Vec<Source<'_>> = stored.collect();
         let mut places: Vec<Output<'_>> = outputs
             .iter_mut()
             .zip(selections)

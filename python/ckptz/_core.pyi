@@ -18,6 +18,11 @@ class RecordError(Exception):
 
     args: tuple[str, bool, int | None, int | None, int | None, int]
 
+class ReadError(Exception):
+    """A payload that the system does not read: the system's number of what is wrong, layer."""
+
+    args: tuple[int, int]
+
 class Spec:
     @staticmethod
     def exact(*, links: bool, predict: bool, chunk_log2: int) -> Spec: ...
@@ -62,6 +67,11 @@ class SnapshotEncoder:
 class Window:
     @property
     def segments(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def apart(self) -> list[bool]: ...
+
+class Payload:
+    def __new__(cls, descriptor: int, start: int) -> Payload: ...
 
 class Chain:
     def __new__(
@@ -78,7 +88,7 @@ class Chain:
     def decode(
         self,
         window: Window,
-        stored: list[Bytes],
+        stored: list[Bytes | Payload],
         outputs: list[tuple[int, int, int, Bytes]],
         threads: int,
         check_each: bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def encode_tensors(
         )
         if encoder.predicts:
             file.features |= PREDICTED_BASES
-        _drain(encoder, file, progress)
+        _drain(encoder, file, progress, beside=threads > 1)
         found = codec.finish(encoder)
         headers.append(found[0])
         lossy, finite = lossy or found[1], finite and found[2]
@@ -91,15 +92,45 @@ def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
 
 
 def _drain(
-    encoder: codec.SnapshotEncoder, file: FileWriter, progress: Callable[[int], None] | None
+    encoder: codec.SnapshotEncoder,
+    file: FileWriter,
+    progress: Callable[[int], None] | None,
+    *,
+    beside: bool,
 ) -> None:
-    out: Bytes | None = getattr(_buffers, "out", None)
-    if out is None:
-        out = _buffers.out = np.empty(_OUT_BYTES, np.uint8)
-    while written := codec.fill(encoder, out, file.crc):
-        file.write_payload(out[:written], summed=True)
-        if progress is not None:
-            progress(written)
+    """Write all that is coded. beside: what is full is written while the next is filled."""
+    out, spare = _rooms(2 if beside else 1)
+    wait: Callable[[], object] | None = None
+    try:
+        while written := codec.fill(encoder, out, file.crc):
+            if wait is not None:
+                before, wait = wait, None
+                before()
+            data = out[:written]
+            # Less than half full is the last one.
+            if beside and 2 * written > out.size:
+                wait = file.begin_payload(data)
+                out, spare = spare, out
+            else:
+                file.write_payload(data, summed=True)
+            if progress is not None:
+                progress(written)
+    except BaseException:
+        if wait is not None:
+            # The file is of no use: what else is wrong with it does not matter.
+            with contextlib.suppress(Exception):
+                wait()
+        raise
+    if wait is not None:
+        wait()
+
+
+def _rooms(count: int) -> tuple[Bytes, Bytes]:
+    """Return room for coded bytes, kept for this thread, and as much again if it is asked for."""
+    rooms: list[Bytes] = _buffers.__dict__.setdefault("rooms", [])
+    while len(rooms) < count:
+        rooms.append(np.empty(_OUT_BYTES, np.uint8))
+    return rooms[0], rooms[count - 1]
 
 
 def _segments(

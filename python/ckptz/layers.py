@@ -43,6 +43,9 @@ MOST_FILES = 128
 AHEAD = 2
 
 Identity = tuple[Any, ...]
+# Bytes, or the payload that has them.
+_Piece = codec.Bytes | codec.Payload
+_Stored = list[_Piece]
 
 
 def identity(node: TensorNode) -> Identity:
@@ -178,24 +181,38 @@ class LayerFiles:
             for reader, entries in zip(self.readers[:files], self._entries, strict=False)
         ]
 
-    def fetched(
-        self, windows: Sequence[codec.Window]
-    ) -> Iterator[tuple[codec.Window, list[codec.Bytes]]]:
-        """Yield windows with the bytes that they need, of which those of the next are under way."""
-        begin, readers = self._storage.begin, self.readers
-        waiting: deque[tuple[codec.Window, list[Callable[[], codec.Bytes]]]] = deque()
+    def fetched(self, windows: Sequence[codec.Window]) -> Iterator[tuple[codec.Window, _Stored]]:
+        """Yield windows with the bytes that they need, of which those of the next are under way.
+
+        What lies in large pieces is left to the core: it has the files instead.
+        """
+        waiting: deque[tuple[codec.Window, list[Callable[[], _Piece]]]] = deque()
         for window in windows:
-            reads = [begin(partial(readers[file].read, at, n)) for file, at, n in window.segments]
-            waiting.append((window, reads))
+            waiting.append((window, self._begin(window)))
             if len(waiting) > AHEAD:
                 ready, reads = waiting.popleft()
                 yield ready, [read() for read in reads]
         for ready, reads in waiting:
             yield ready, [read() for read in reads]
 
+    def _begin(self, window: codec.Window) -> list[Callable[[], _Piece]]:
+        begun: list[Callable[[], _Piece]] = []
+        for (file, offset, length), apart in zip(window.segments, window.apart, strict=True):
+            reader = self.readers[file]
+            payload = reader.payload() if apart else None
+            if payload is None:
+                begun.append(self._storage.begin(partial(reader.read, offset, length)))
+            else:
+                begun.append(partial(_itself, payload))
+        return begun
+
     def close(self) -> None:
         """Close the files."""
         self._stack.close()
+
+
+def _itself(payload: codec.Payload) -> codec.Payload:
+    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +227,6 @@ class _Briefly:
     def read(self, offset: int, length: int) -> Bytes:
         with self.storage.open(self.name) as source:
             return source.read(offset, length)
+
+    def payload(self, start: int) -> None:
+        """Return nothing: that would be open for longer."""

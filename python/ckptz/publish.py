@@ -15,10 +15,10 @@ from types import TracebackType
 import msgspec
 
 from .errors import NetworkError, StoreLockedError
-from .file import EXTRA, SNAPSHOT, FileWriter, file_name
+from .file import EXTRA, SNAPSHOT, FileWriter, Pieces, file_name
 from .share import COMMIT, PART, Share, commit_name, part_name
 from .snapshot import Meta
-from .storage import Bytes, Sink
+from .storage import Sink
 from .store import Entry, Store
 
 __all__ = ["Attempt", "attempt", "check_alone"]
@@ -141,16 +141,9 @@ class _SharedAttempt(Attempt):
         own = msgspec.structs.replace(
             Meta.decode(meta), values=None, changes=[], part=share.of_commit()
         )
-        pieces = _Pieces()
+        pieces = Pieces()
         FileWriter(pieces, COMMIT, EXTRA if own.extra else 0).finish(own.encode(), b"", None)
         return b"".join(pieces)
-
-
-class _Pieces(list[bytes]):
-    """What is written, in memory."""
-
-    def write(self, data: bytes | memoryview | Bytes) -> None:
-        self.append(bytes(data))
 
 
 def attempt(store: Store, meta: Meta, size: int) -> Attempt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -181,16 +182,18 @@ class OpenChain(Closing):
         return _Plan(layers, chain)
 
     def _leave_residual(self, error: Exception) -> None:
-        warn(
-            f"the residual of step {self.entry.meta.step} is lost, the reconstruction is used: "
-            f"{error}"
-        )
+        step = self.entry.meta.step
+        warn(f"the residual of step {step} is lost, the reconstruction is used: {error}")
 
     @contextlib.contextmanager
     def _named(self, layers: Sequence[Entry], chain: codec.Chain | None) -> Iterator[None]:
         """Turn the core's errors into ones that name file, tensor and offset."""
         try:
             yield
+        except codec.ReadError as error:
+            number, at = error.args
+            where = str(self._storage / layers[at].name)
+            raise OSError(number, os.strerror(number), where) from None
         except codec.RecordError as error:
             message, checksum, layer, tensor, chunk, offset = error.args
             where = message
@@ -256,7 +259,7 @@ class OpenChain(Closing):
             for window, stored in self._files.fetched(plan.chain.windows(wanted, WINDOW)):
                 plan.chain.decode(window, stored, outputs, self._threads, check_each)
                 if progress is not None:
-                    progress(sum(piece.size for piece in stored))
+                    progress(sum(length for _, _, length in window.segments))
 
     @property
     def exact(self) -> bool:

@@ -18,7 +18,7 @@ pub use encode::{SnapshotEncoder, Summary};
 pub use families::Families;
 pub use links::find_links;
 pub use pool::Pool;
-pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Window, needed, pieces, place};
+pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Source, Window, needed, pieces, place};
 pub use siblings::{Known, find_families};
 pub use single::decode_record;
 pub use tensor::{Tensor, TensorBase};

@@ -5,10 +5,11 @@ use super::encode::Predicted;
 use super::errors::guarded;
 use crate::error::Error;
 use crate::header::{Base, Place, RecordHeader};
-use crate::parallel::{self, Layer, Output, Pool, Selection, Shape};
-use numpy::PyReadwriteArray1;
+use crate::parallel::{self, Layer, Output, Pool, Segment, Selection, Shape, Source};
+use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use std::fs::File;
 
 fn shapes_of(shapes: Vec<(u16, usize)>) -> PyResult<Vec<Shape>> {
     shapes.into_iter().map(|(number, elements)| Ok(Shape { element: element_type(number)?, elements })).collect()
@@ -29,6 +30,44 @@ impl Window {
     fn segments(&self) -> Vec<(usize, u64, usize)> {
         self.0.segments().iter().map(|s| (s.file, s.offset, s.length)).collect()
     }
+
+    /// Which of these are better given as files.
+    #[getter]
+    fn apart(&self) -> Vec<bool> {
+        self.0.segments().iter().map(Segment::is_read_apart).collect()
+    }
+}
+
+/// A payload that the core reads by itself, chunk by chunk: from an offset of a file on.
+#[pyclass(module = "ckptz._core", frozen)]
+pub struct Payload {
+    file: File,
+    start: u64,
+}
+
+/// Where the system has what is open as files.
+const OPEN_FILES: &str = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
+
+#[pymethods]
+impl Payload {
+    /// Opens what is open as `descriptor` once more. Raises OSError where that cannot be.
+    #[new]
+    fn new(descriptor: i32, start: u64) -> PyResult<Self> {
+        Ok(Payload { file: File::open(format!("{OPEN_FILES}/{descriptor}"))?, start })
+    }
+}
+
+/// The bytes of a segment, or the payload that has them.
+#[derive(FromPyObject)]
+enum Stored<'py> {
+    Bytes(Bound<'py, Bytes>),
+    Payload(Bound<'py, Payload>),
+}
+
+/// The same, borrowed.
+enum Borrowed<'py> {
+    Bytes(PyReadonlyArray1<'py, u8>),
+    Payload(Bound<'py, Payload>),
 }
 
 /// A tensor, its first element wanted, the element after the last, and where they go.
@@ -96,19 +135,27 @@ impl Chain {
         Ok(py.detach(|| guarded(cut))?.into_iter().map(Window).collect())
     }
 
-    /// Decodes a window from the bytes of its segments into what it covers of the outputs. `check_each`: checks every record,
+    /// Decodes a window from the bytes of its segments, or the payloads that have them, into what it covers of the outputs. `check_each`: checks every record,
     /// not only the last.
     fn decode(
         &self,
         py: Python<'_>,
         window: &Window,
-        stored: Vec<Bound<'_, Bytes>>,
+        stored: Vec<Stored<'_>>,
         outputs: Vec<Wanted<'_>>,
         threads: usize,
         check_each: bool,
     ) -> PyResult<()> {
-        let stored = stored.iter().map(readable).collect::<PyResult<Vec<_>>>()?;
-        let stored = stored.iter().map(|s| Ok(s.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
+        let stored = stored.into_iter().map(|stored| match stored {
+            Stored::Bytes(bytes) => readable(&bytes).map(Borrowed::Bytes),
+            Stored::Payload(payload) => Ok(Borrowed::Payload(payload)),
+        });
+        let stored = stored.collect::<PyResult<Vec<_>>>()?;
+        let sources = stored.iter().map(|stored| match stored {
+            Borrowed::Bytes(bytes) => Ok(Source::Bytes(bytes.as_slice()?)),
+            Borrowed::Payload(payload) => Ok(Source::File(&payload.get().file, payload.get().start)),
+        });
+        let sources = sources.collect::<PyResult<Vec<_>>>()?;
         let mut borrowed: Vec<(Selection, PyReadwriteArray1<'_, u8>)> = Vec::with_capacity(outputs.len());
         for (tensor, start, end, bytes) in &outputs {
             borrowed.push((self.selection(*tensor, *start, *end)?, writable(bytes)?));
@@ -118,7 +165,7 @@ impl Chain {
             outputs.push(Output { selection: selection.clone(), bytes: bytes.as_slice_mut()? });
         }
         let pool = Pool::new(threads)?;
-        py.detach(|| guarded(|| self.0.decode(&window.0, &stored, &mut outputs, check_each, &pool)))
+        py.detach(|| guarded(|| self.0.decode(&window.0, &sources, &mut outputs, check_each, &pool)))
     }
 }
 

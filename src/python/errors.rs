@@ -14,6 +14,13 @@ create_exception!(
     "Damaged bytes. Arguments: message, whether it is a checksum, layer, tensor, chunk (None: the header), offset."
 );
 
+create_exception!(
+    ckptz._core,
+    ReadError,
+    PyException,
+    "A payload that the system does not read. Arguments: the system's number of what is wrong, layer."
+);
+
 create_exception!(ckptz._core, ChangedError, PyException, "A tensor was changed while it was being encoded.");
 
 /// What systems say where a thread cannot be started; the same number on Linux as where macOS has another name for it.
@@ -33,6 +40,7 @@ pub fn exception(error: &Error, layer: Option<usize>, tensor: Option<usize>) -> 
         Error::Request(what) => PyValueError::new_err(*what),
         Error::Changed => ChangedError::new_err(error.to_string()),
         Error::Threads => PyOSError::new_err((EAGAIN, error.to_string())),
+        Error::Read(number) => ReadError::new_err((*number, layer)),
         Error::Memory(_) => PyMemoryError::new_err(error.to_string()),
     }
 }

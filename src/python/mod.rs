@@ -17,11 +17,13 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RecordError", module.py().get_type::<errors::RecordError>())?;
+    module.add("ReadError", module.py().get_type::<errors::ReadError>())?;
     module.add("ChangedError", module.py().get_type::<errors::ChangedError>())?;
     module.add_class::<spec::Spec>()?;
     module.add_class::<encode::SnapshotEncoder>()?;
     module.add_class::<decode::Chain>()?;
     module.add_class::<decode::Window>()?;
+    module.add_class::<decode::Payload>()?;
     module.add_class::<decode::Merge>()?;
     module.add_class::<hashes::Crc>()?;
     module.add_function(wrap_pyfunction!(copy::copy_changed, module)?)?;

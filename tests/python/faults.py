@@ -21,6 +21,7 @@ from trees import assert_same
 
 CALLS = [
     (os, "open"),
+    (os, "dup"),
     (os, "write"),
     (os, "fsync"),
     (os, "rename"),
@@ -80,6 +81,13 @@ ERRORS: list[Callable[[], BaseException]] = [
     lambda: OSError(errno.EIO, "Input/output error"),
     KeyboardInterrupt,
 ]
+
+
+def same_kind(found: BaseException, expected: BaseException) -> bool:
+    """Whether an error is the one that was injected, or tells of it."""
+    if isinstance(found, OSError) and isinstance(expected, OSError):
+        return found.errno in (expected.errno, errno.EIO)
+    return type(found) is type(expected)
 
 
 @dataclass

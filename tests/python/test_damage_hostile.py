@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import stores
 from ckptz import CheckpointManager, codec
-from ckptz.file import RESIDUAL, SNAPSHOT, FileWriter
+from ckptz.file import RESIDUAL, SNAPSHOT, FileWriter, Pieces
 from ckptz.schema import Schema, encode_values
 from ckptz.snapshot import Meta, pack_blob, pack_varint, schema_digest
 from hypothesis import given
@@ -45,19 +45,11 @@ def tree(step: int) -> stores.State:
     }
 
 
-class Blobs:
-    """Files with one snapshot each, and the lengths of their payloads."""
-
-    def __init__(self) -> None:
-        self.sink = bytearray()
-
-    def write(self, data: Any) -> None:
-        self.sink += bytes(data)
-
-    def make(self, kind: int, meta: bytes, headers: bytes, schema: bytes | None) -> bytes:
-        self.sink = bytearray()
-        FileWriter(self, kind).finish(meta, headers, schema)
-        return bytes(self.sink)
+def file_of(kind: int, meta: bytes, headers: bytes, schema: bytes | None) -> bytes:
+    """Return a file without payload."""
+    pieces = Pieces()
+    FileWriter(pieces, kind).finish(meta, headers, schema)
+    return b"".join(pieces)
 
 
 def use_store(path: Path) -> None:
@@ -124,7 +116,7 @@ FULL = Meta(0, 0, None, schema_digest(Schema.encode([(None, 16)])), 5, values=en
 
 def forged(path: Path, meta: bytes, schema: bytes | None, headers: bytes = b"") -> Path:
     file = path / "0000000000-forged.ckptz"
-    file.write_bytes(Blobs().make(SNAPSHOT, meta, headers, schema))
+    file.write_bytes(file_of(SNAPSHOT, meta, headers, schema))
     return file
 
 
@@ -212,7 +204,7 @@ def test_claims_that_the_bytes_do_not_back_allocate_nothing(tmp_path: Path) -> N
     huge = [(None, 17, "uint8", (2**47,), 0)]
     schema = Schema.encode(huge)
     meta = msgspec.structs.replace(FULL, schema=schema_digest(schema), values=[]).encode()
-    blob = bytearray(Blobs().make(SNAPSHOT, meta, b"\x00" * 8, schema))
+    blob = bytearray(file_of(SNAPSHOT, meta, b"\x00" * 8, schema))
     tracemalloc.start()
     for claim in (b"", pack_varint(2**60 << 1), pack_varint(2**40 << 1 | 1) + pack_varint(2**50)):
         file = tmp_path / "claim.ckptz"
@@ -237,12 +229,12 @@ def test_a_residual_that_claims_another_snapshot(tmp_path: Path) -> None:
         victim = next(e for e in manager._store.entries.values() if e.meta.step == 1)
     expected = stores.digest(stores.fresh(tmp_path, step=1))
     payload = (tmp_path / entry.name).read_bytes()[16 : 16 + entry.payload_bytes]
-    sink = Blobs()
-    file = FileWriter(sink, RESIDUAL)
+    pieces = Pieces()
+    file = FileWriter(pieces, RESIDUAL)
     file.write_payload(np.frombuffer(payload, np.uint8))
     meta = msgspec.structs.replace(entry.meta, parent=victim.id)
     file.finish(meta.encode(), headers, None)
-    (tmp_path / "forged.residual.ckptz").write_bytes(bytes(sink.sink))
+    (tmp_path / "forged.residual.ckptz").write_bytes(b"".join(pieces))
     with pytest.warns(ckptz.CkptzWarning, match="the residual of step 1 is lost"):
         assert stores.digest(stores.fresh(tmp_path, step=1)) == expected
     assert not CheckpointManager(tmp_path).verify().ok

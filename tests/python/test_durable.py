@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from itertools import count
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import stores
 from ckptz import CheckpointManager
-from faults import ERRORS, Fault, Store, check_after_failure, interrupted
+from faults import ERRORS, Fault, Store, check_after_failure, interrupted, same_kind
 from trees import assert_same
 
 Prepare = Callable[[Path], tuple[Store, CheckpointManager]]
@@ -88,12 +87,6 @@ def test_every_call_of_a_save_fails(
     assert not failed
     assert {"open", "write", "fsync", "rename", "close", "scandir", "fstat"} <= fired
     assert len(fault.names) >= 15
-
-
-def same_kind(found: BaseException, expected: BaseException) -> bool:
-    if isinstance(found, OSError) and isinstance(expected, OSError):
-        return found.errno in (expected.errno, errno.EIO)
-    return type(found) is type(expected)
 
 
 @pytest.mark.parametrize("prepare", SITUATIONS)

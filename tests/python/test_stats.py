@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import stores
 from ckptz import CheckpointManager
-from ckptz.file import SNAPSHOT, FileWriter
-from test_damage_hostile import Blobs
+from ckptz.file import SNAPSHOT, FileWriter, Pieces
 
 TREES = list(stores.training(6))
 
@@ -124,10 +123,10 @@ def test_links_name_their_source(tmp_path: Path) -> None:
 def test_a_damaged_header_is_a_typed_error(manager: CheckpointManager) -> None:
     entry = manager._store.at(3)[0]
     stored = manager._store.stored(entry)
-    sink = Blobs()
-    file = FileWriter(sink, SNAPSHOT)
+    pieces = Pieces()
+    file = FileWriter(pieces, SNAPSHOT)
     file.finish(stored.meta.encode(), b"\xff" + stored.headers[1:], None)
-    (Path(manager.path) / entry.name).write_bytes(bytes(sink.sink))
+    (Path(manager.path) / entry.name).write_bytes(b"".join(pieces))
     manager.reload()
     with pytest.raises(ckptz.FormatError, match=entry.name):
         manager.stats(3)

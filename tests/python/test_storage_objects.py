@@ -13,7 +13,7 @@ import ckptz
 import pytest
 import stores
 from ckptz import CheckpointManager
-from ckptz.file import RESIDUAL, SNAPSHOT, FileReader, FileWriter
+from ckptz.file import RESIDUAL, SNAPSHOT, FileReader, FileWriter, Pieces
 from ckptz.share import COMMIT, PART, share_of
 from ckptz.snapshot import Meta
 from ckptz.storage import open_storage
@@ -158,15 +158,9 @@ def test_hostile_parts_and_commits(kind: int, field: Any, error: str) -> None:
 def test_a_store_that_several_processes_wrote_is_refused(bucket: Bucket) -> None:
     manager = begun(2)
     meta = Meta(9, 9, None, DIGEST, 0, part=[2, NONCE, [DIGEST] * 2, ["x", "y"]])
-    data = b""
-
-    class Sink:
-        def write(self, piece: Any) -> None:
-            nonlocal data
-            data += bytes(piece)
-
-    FileWriter(Sink(), COMMIT).finish(meta.encode(), b"", None)
-    manager._store.storage.commit("commit-x.ckptz", data)
+    pieces = Pieces()
+    FileWriter(pieces, COMMIT).finish(meta.encode(), b"", None)
+    manager._store.storage.commit("commit-x.ckptz", b"".join(pieces))
     with pytest.raises(ckptz.UnknownVersionError, match=r"commit-x.ckptz: .* 2 parts"):
         CheckpointManager(URL)
 

@@ -15,6 +15,8 @@ from .core import ChangedError as ChangedError
 from .core import Crc as Crc
 from .core import FileSnapshot as FileSnapshot
 from .core import Merge as Merge
+from .core import Payload as Payload
+from .core import ReadError as ReadError
 from .core import RecordError as RecordError
 from .core import SnapshotEncoder as SnapshotEncoder
 from .core import Spec as Spec

@@ -14,6 +14,8 @@ from .._core import Chain as Chain
 from .._core import ChangedError as ChangedError
 from .._core import Crc as Crc
 from .._core import Merge as Merge
+from .._core import Payload as Payload
+from .._core import ReadError as ReadError
 from .._core import RecordError as RecordError
 from .._core import SnapshotEncoder as SnapshotEncoder
 from .._core import Spec as Spec

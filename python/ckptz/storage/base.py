@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..codec import Payload
 from ..errors import NetworkError
 
 __all__ = ["NO_FILES", "Bytes", "Listed", "Sink", "Source", "Storage", "is_shortage"]
@@ -52,6 +53,9 @@ class Source(Protocol):
     def read(self, offset: int, length: int) -> Bytes:
         """Return `length` bytes from `offset`, fewer where the file ends."""
 
+    def payload(self, start: int) -> Payload | None:
+        """Return the file from an offset on for the core to read, where it can."""
+
     def close(self) -> None:
         """Close the file; further calls do nothing."""
 
@@ -65,6 +69,13 @@ class Sink(Protocol):
 
     def write(self, data: bytes | memoryview | Bytes) -> int:
         """Append all of `data`, which may be changed afterwards; return its length."""
+
+    def begin(self, data: Bytes) -> Callable[[], int]:
+        """Begin to append all of `data`, beside other work; the result waits for the end.
+
+        Until then `data` must stay as it is, and nothing else may be done with the file but to
+        discard it.
+        """
 
     def sync(self) -> None:
         """Make the content durable. The file must be discarded if this raises."""
@@ -124,6 +135,11 @@ class Storage(Protocol):
 
     def begin(self, work: Callable[[], _T]) -> Callable[[], _T]:
         """Begin work, beside other work where that is quicker; the result waits for its end."""
+
+    def begin_all(
+        self, works: Sequence[Callable[[], _T]], *, beside: bool
+    ) -> Callable[[], list[_T]]:
+        """Begin all of several; the result waits for them. beside: there is a core for that."""
 
     def lock(self) -> None:
         """Become the writer, or raise `StoreLockedError` at once. Once is enough."""

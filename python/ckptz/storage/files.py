@@ -12,13 +12,15 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
+from ..beside import begin
 from ..closing import Closing
+from ..codec import Payload
 from .base import Bytes
 
 __all__ = ["UNFINISHED", "Reader", "Writer", "replace_file", "sync_directory"]
@@ -50,6 +52,7 @@ class Reader(Closing):
     def __init__(self, path: Path) -> None:
         """Open `path`, which must not be a link."""
         self.path: Path | str = path
+        self._payload: Payload | None = None
         self._descriptor = os.open(path, _READ)
         self.size = os.fstat(self._descriptor).st_size
 
@@ -66,8 +69,17 @@ class Reader(Closing):
                 done += got
         return room[:done]
 
+    def payload(self, start: int) -> Payload | None:
+        """Return the file from an offset on for the core to read; None where that cannot be."""
+        if self._payload is None:
+            # The system may have no folder of what is open.
+            with contextlib.suppress(OSError):
+                self._payload = Payload(self._descriptor, start)
+        return self._payload
+
     def close(self) -> None:
         """Close the file; further calls do nothing."""
+        self._payload = None
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -101,15 +113,19 @@ class Writer:
 
     def write(self, data: bytes | memoryview | Bytes) -> int:
         """Write all of `data`; return its length."""
-        view = data.data if isinstance(data, np.ndarray) else memoryview(data)
-        length = view.nbytes
         with _naming(self._shown):
-            while view:
-                written = os.write(self._descriptor, view)
-                if written == 0:
-                    raise OSError(errno.EIO, "nothing could be written")
-                view = view[written:]
-        return length
+            return _write_all(self._descriptor, data)
+
+    def begin(self, data: Bytes) -> Callable[[], int]:
+        """Begin to write all of `data`, which must stay as it is; the result waits for the end."""
+        with _naming(self._shown):
+            own = _Own(self._descriptor)
+
+        def work() -> int:
+            with _naming(self._shown), own:
+                return _write_all(own.descriptor, data)
+
+        return begin(work)
 
     # What `zipfile` asks of a file beside `write`.
 
@@ -154,6 +170,37 @@ class Writer:
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             self.close()
+
+
+class _Own(Closing):
+    """A descriptor of the same file that nobody else closes.
+
+    Who is interrupted may no longer wait for a write: its bytes must not go to whatever file has
+    got the number since.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = os.dup(descriptor)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+
+def _write_all(descriptor: int, data: bytes | memoryview | Bytes) -> int:
+    view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    length = view.nbytes
+    while view:
+        written = os.write(descriptor, view)
+        if written == 0:
+            raise OSError(errno.EIO, "nothing could be written")
+        view = view[written:]
+    return length
 
 
 class replace_file:  # noqa: N801 - used like a function

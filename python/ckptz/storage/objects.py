@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -143,6 +143,13 @@ class ObjectStorage:
         """Begin a request in another thread; the result waits for its end."""
         return _pool(os.getpid()).submit(work).result
 
+    def begin_all(
+        self, works: Sequence[Callable[[], _T]], *, beside: bool
+    ) -> Callable[[], list[_T]]:
+        """Begin a request of each: they wait, for nothing that a core does."""
+        waits = [self.begin(work) for work in works]
+        return lambda: [wait() for wait in waits]
+
     def lock(self) -> None:
         """Take note that this process writes; who else does is found by `commit`."""
         if self._writer not in (0, os.getpid()):
@@ -202,6 +209,9 @@ class ObjectReader(Closing):
             lambda: np.frombuffer(get(self._storage.objects, name, start=start, end=end), np.uint8),
         )
 
+    def payload(self, start: int) -> None:
+        """Return nothing: the core reads no objects."""
+
     def close(self) -> None:
         """Do nothing: nothing is open between reads."""
 
@@ -227,6 +237,11 @@ class ObjectWriter:
         self._request(lambda: self._file.write(copy))
         self._size += len(copy)
         return len(copy)
+
+    def begin(self, data: Bytes) -> Callable[[], int]:
+        """Append all of `data` at once: it is sent beside other work in any case."""
+        length = self.write(data)
+        return lambda: length
 
     def sync(self) -> None:
         """Send what is left and make the object durable."""

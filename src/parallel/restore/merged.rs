@@ -33,12 +33,7 @@ pub fn pieces(files: &[Vec<Layer>], chosen: &[(usize, usize)], absent: &[Vec<u32
     let mut pieces: Vec<Segment> = Vec::new();
     in_order(layers.iter().collect(), |layer, record, chunk, length| {
         let (file, offset) = (chosen[layer].0, layers[layer].offsets[record][chunk]);
-        match pieces.last_mut() {
-            Some(last) if last.file == file && last.offset + last.length as u64 == offset => {
-                last.length += length as usize;
-            }
-            _ => pieces.push(Segment { file, offset, length: length as usize }),
-        }
+        Segment { file, offset, length: length as usize, chunks: 1 }.append_to(&mut pieces);
     });
     Ok(pieces)
 }

@@ -6,12 +6,14 @@
 mod group;
 mod merged;
 mod needs;
+mod stored;
 mod unit;
 mod window;
 
 pub use merged::{pieces, place};
 use needs::available;
 pub use needs::needed;
+pub use stored::Source;
 pub use window::{Output, Segment, Selection, Window};
 
 use crate::error::{Error, Flaw, Part, Result};

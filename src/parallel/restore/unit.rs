@@ -2,34 +2,15 @@
 
 use super::group::Group;
 use super::needs::earlier_sibling;
-use super::window::Segment;
+use super::stored::Stored;
 use super::{Chain, Failure, Layer};
 use crate::checksum::content_sum;
 use crate::chunk::decode::AnyDecoder;
-use crate::error::{Error, Flaw, Part};
+use crate::error::{Error, Part};
 use crate::header::{Base, Kind, RecordHeader};
 use crate::parallel::links::round_into;
 use crate::predict::Siblings;
 use std::ops::Range;
-
-/// The bytes of a window's segments.
-pub struct Stored<'a> {
-    pub segments: &'a [Segment],
-    pub bytes: &'a [&'a [u8]],
-}
-
-impl<'a> Stored<'a> {
-    fn get(&self, file: usize, bytes: Range<u64>) -> Option<&'a [u8]> {
-        if bytes.is_empty() {
-            return Some(&[]);
-        }
-        let after = self.segments.partition_point(|s| (s.file, s.offset) <= (file, bytes.start));
-        let at = after.checked_sub(1)?;
-        let from = usize::try_from(bytes.start - self.segments[at].offset).ok()?;
-        let length = usize::try_from(bytes.end - bytes.start).ok()?;
-        (self.segments[at].file == file).then(|| self.bytes[at].get(from..from.checked_add(length)?))?
-    }
-}
 
 /// The decoders of a group's records, by layer (from the group's first on) and member; made once for several units.
 pub struct Decoders(Vec<Vec<Option<AnyDecoder>>>);
@@ -249,14 +230,16 @@ impl<'a> Unit<'a> {
             let Some(length) = entry.length else { continue };
             let start = chunk << header.chunk_log2;
             let elements = start..(start + header.chunk_elements()).min(self.elements.end);
-            let missing = || Flaw::new(0, "its bytes are not there").within(Part::Chunk(chunk));
+            let part = Part::Chunk(chunk);
             let at = self.chain.layers[layer].offsets[record][chunk];
-            let bytes = stored.get(self.chain.layers[layer].file, at..at.saturating_add(length)).ok_or_else(missing)?;
             let local = elements.start - self.elements.start..elements.end - self.elements.start;
             let target = &mut buffer.bytes_mut()[local.start * element.size()..local.end * element.size()];
-            if let (Some(decoder), false) = (decoder, matches!(header.kind, Kind::Link(_))) {
-                decoder.decode(bytes, target, false).map_err(|flaw| flaw.within(Part::Chunk(chunk)))?;
-            }
+            stored.with(self.chain.layers[layer].file, at..at.saturating_add(length), part, |bytes| {
+                if let (Some(decoder), false) = (decoder, matches!(header.kind, Kind::Link(_))) {
+                    decoder.decode(bytes, target, false).map_err(|flaw| flaw.within(part))?;
+                }
+                Ok(())
+            })?;
             self.expect(position, Expected { elements, sum: entry.sum, layer, chunk });
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Windows: pieces of a restore that are read, decoded and forgotten one after another.
 
-use super::unit::{Decoders, Stored, UnitJob};
+use super::stored::{Source, Stored};
+use super::unit::{Decoders, UnitJob};
 use super::{Chain, Failure};
 use crate::error::Error;
 use crate::parallel::Pool;
@@ -20,6 +21,31 @@ pub struct Segment {
     pub file: usize,
     pub offset: u64,
     pub length: usize,
+    /// How many chunks these are.
+    pub chunks: usize,
+}
+
+/// Segments of so many bytes, with chunks of so many, are read by those who decode them, each chunk where it is decoded. Smaller
+/// chunks are read together.
+const READ_APART: usize = 1 << 18;
+const CHUNK_APART: usize = 1 << 12;
+
+impl Segment {
+    /// Adds it to others, as one with the last where it follows that.
+    pub fn append_to(self, segments: &mut Vec<Segment>) {
+        match segments.last_mut() {
+            Some(last) if last.file == self.file && last.offset + last.length as u64 == self.offset => {
+                last.length += self.length;
+                last.chunks += self.chunks;
+            }
+            _ => segments.push(self),
+        }
+    }
+
+    /// Whether it is best given as a file.
+    pub fn is_read_apart(&self) -> bool {
+        self.length >= READ_APART && self.length >= self.chunks.saturating_mul(CHUNK_APART)
+    }
 }
 
 /// Some units of some groups.
@@ -114,7 +140,7 @@ impl Chain {
                 for (&offset, entry) in starts.iter().zip(&header.index[chunks]) {
                     let length = entry.length.unwrap_or(0) as usize;
                     if length > 0 {
-                        segments.push(Segment { file: layer.file, offset, length });
+                        segments.push(Segment { file: layer.file, offset, length, chunks: 1 });
                     }
                 }
             }
@@ -126,34 +152,30 @@ impl Chain {
         let mut segments: Vec<Segment> =
             window.parts.iter().flat_map(|part| self.stored(part.group, part.units.clone())).collect();
         segments.sort_unstable_by_key(|segment| (segment.file, segment.offset));
-        for next in segments {
-            match window.segments.last_mut() {
-                Some(last) if last.file == next.file && last.offset + last.length as u64 == next.offset => {
-                    last.length += next.length;
-                }
-                _ => window.segments.push(next),
-            }
-        }
+        segments.into_iter().for_each(|next| next.append_to(&mut window.segments));
         window
     }
 
-    /// Decodes a window: `stored[i]` are the bytes of its segment i. Fills what it covers of `outputs` (which may be
+    /// Decodes a window: `sources[i]` has the bytes of its segment i. Fills what it covers of `outputs` (which may be
     /// those of all selections). `check_each`: every record against its content sums, not only the last. After a failure the
     /// outputs' content means nothing.
     pub fn decode(
         &self,
         window: &Window,
-        stored: &[&[u8]],
+        sources: &[Source<'_>],
         outputs: &mut [Output<'_>],
         check_each: bool,
         pool: &Pool,
     ) -> Result<(), Failure> {
         let request = |what| Failure { layer: 0, tensor: 0, error: Error::Request(what) };
-        let fits = |(segment, bytes): (&Segment, &&[u8])| segment.length == bytes.len();
-        if stored.len() != window.segments.len() || !window.segments.iter().zip(stored).all(fits) {
+        let fits = |(segment, source): (&Segment, &Source<'_>)| match source {
+            Source::Bytes(bytes) => segment.length == bytes.len(),
+            Source::File(..) => true,
+        };
+        if sources.len() != window.segments.len() || !window.segments.iter().zip(sources).all(fits) {
             return Err(request("a window was given other bytes than it asked for"));
         }
-        let stored = Stored { segments: &window.segments, bytes: stored };
+        let stored = Stored { segments: &window.segments, sources };
         let mut by_group: HashMap<usize, Vec<&mut Output<'_>>> = HashMap::new();
         for output in outputs {
             let size = self.shapes[output.selection.tensor].element.size();

@@ -1,0 +1,37 @@
+"""One file: header, payload, metadata, footer (format.md, section 2)."""
+
+from ..share import COMMIT, PART
+from .entry import Entry, file_name, merged_name
+from .layout import (
+    EXTRA,
+    MERGED,
+    PARTS,
+    PAYLOAD_AT,
+    PREDICTED_BASES,
+    RESIDUAL,
+    RESIDUAL_SUFFIX,
+    SNAPSHOT,
+    SUFFIX,
+)
+from .read import FileReader
+from .write import FileWriter, Pieces
+
+__all__ = [
+    "COMMIT",
+    "EXTRA",
+    "MERGED",
+    "PART",
+    "PARTS",
+    "PAYLOAD_AT",
+    "PREDICTED_BASES",
+    "RESIDUAL",
+    "RESIDUAL_SUFFIX",
+    "SNAPSHOT",
+    "SUFFIX",
+    "Entry",
+    "FileReader",
+    "FileWriter",
+    "Pieces",
+    "file_name",
+    "merged_name",
+]
