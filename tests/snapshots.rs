@@ -247,7 +247,7 @@ fn restore(
         let bytes = |s: &Segment| &saved[s.file].payload[s.offset as usize..s.offset as usize + s.length];
         // Some from files, where there are files.
         let stored = window.segments().iter().enumerate().map(|(i, segment)| match &files {
-            Some(files) if (budget + i) % 3 > 0 => Source::File(&files[segment.file], START as u64),
+            Some(files) if !(budget + i).is_multiple_of(3) => Source::File(&files[segment.file], START as u64),
             _ => Source::Bytes(bytes(segment)),
         });
         let stored: Vec<Source<'_>> = stored.collect();

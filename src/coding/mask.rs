@@ -3,8 +3,9 @@
 use super::Scratch;
 use super::tokens::mask8;
 use crate::error::Parsed;
-use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
+use crate::huffman::{Code, Decoder, decode_group, encode_group};
 use crate::simd::SLACK;
+use crate::simd::highest_of;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};
 use crate::wire::Reader;

@@ -20,9 +20,10 @@ pub use stage::CodingStage;
 
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
-use crate::huffman::{Code, Decoder, decode_group, encode_group, highest_of};
+use crate::huffman::{Code, Decoder, decode_group, encode_group};
 use crate::kernels::Found;
 use crate::simd::ahead::Ahead;
+use crate::simd::highest_of;
 use crate::wire::Reader;
 
 /// The coding of a record's symbols, with its tables.

@@ -8,8 +8,13 @@ use crate::float::Element;
 use crate::simd::marks::{for_each_mark, mark_from};
 use crate::simd::wide;
 use crate::statistics::Against;
-use blocks::{classify_all, cut_all, join_all};
+use blocks::{classify_all, cut_all, cut_bytes, join_all, join_bytes};
 use std::marker::PhantomData;
+
+/// Whether all fields of classes of this type are a byte, as bfloat16's are: of mantissa and sign.
+pub const fn has_byte_fields<E: Element>() -> bool {
+    E::BITS == 16 && E::MANTISSA_BITS == 7
+}
 
 /// An entry in 32-bit integers. An entry without a class has class 0 and no field, whatever `field` and `width` say.
 pub struct Lane {
@@ -144,6 +149,16 @@ impl Cuts {
         escapes.extend(places.map(|i| C::cut_lane(target[i], base.at(i)).class as u16));
     }
 
+    /// The same by exponent classes where each entry has a field, of a byte ([`has_byte_fields`]): that is at `fields`.
+    pub fn cut_bytes<E: Element>(&mut self, window: Window, target: &[E], fields: &mut [u8], escapes: &mut Vec<u16>) {
+        let Cuts { symbols, escaped, marks, .. } = self;
+        symbols.resize(target.len(), 0);
+        cut_bytes(window.top, bytemuck::cast_slice(target), symbols, fields);
+        find_escapes(symbols, marks, escaped);
+        escapes.clear();
+        escapes.extend(escaped.iter().map(|&i| target[i as usize].exponent_field() as u16));
+    }
+
     /// Finds the classes and the widths of the fields of entries with these symbols. `false` where a class is none that
     /// [`LaneCut::join_lane`] takes. The symbols are at most 15; `escapes`: the classes of those in [`Cuts::escaped`].
     pub fn classify<E: Element, C: LaneCut<E>>(
@@ -160,8 +175,7 @@ impl Cuts {
         }
         // A low window holds fewer than 14 classes: no symbol may stand for one below them.
         let most = (u32::from(window.top) + 1 - C::JOINED.start).min(u32::from(WINDOW)) as u8;
-        let within = |symbol: &u8| *symbol <= most || *symbol == ESCAPE;
-        if most < WINDOW as u8 && !symbols.iter().all(within) {
+        if most < WINDOW as u8 && has_between(symbols, most, ESCAPE) {
             return false;
         }
         widths.resize(symbols.len(), 0);
@@ -179,6 +193,11 @@ impl Cuts {
     /// Joins classes and fields; entries without a class are the base's. `false` if one of these has a field that is not 0.
     pub fn join<E: Element, C: LaneCut<E>>(&self, symbols: &[u8], zeros_too: bool, base: &mut [E]) -> bool {
         !join_all(C::default(), symbols, &self.classes, &self.fields, base) || !zeros_too
+    }
+
+    /// As [`Cuts::join`] of exponent classes where each entry has a field, of a byte.
+    pub fn join_bytes<E: Element>(&self, symbols: &[u8], fields: &[u8], target: &mut [E]) -> bool {
+        !join_bytes(symbols, &self.classes, fields, bytemuck::cast_slice_mut(target))
     }
 }
 
@@ -217,6 +236,14 @@ wide! {
             let below = above.wrapping_sub(class).min(WINDOW) as u8 + 1;
             *symbol = if class == 0 { 0 } else { below };
         }
+    }
+}
+
+wide! {
+    /// Whether there is a symbol above one and below another.
+    fn has_between[](symbols: &[u8], low: u8, high: u8) -> bool {
+        // Without a way out, or it is done symbol by symbol.
+        symbols.iter().fold(false, |found, &symbol| found | (symbol > low && symbol < high))
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod lanes;
 
-pub use lanes::{Cuts, LaneCut, find_escapes, for_each_class, symbols_of};
+pub use lanes::{Cuts, LaneCut, find_escapes, for_each_class, has_byte_fields, symbols_of};
 
 use crate::float::Element;
 

@@ -2,7 +2,7 @@
 
 use super::MAX_LENGTH;
 use crate::kernels::{ByteCode, ShortCode};
-use crate::simd::{self, wide};
+use crate::simd::{self, highest_of};
 
 /// A code of short words may take more bits than the best one, by this part.
 const QUICKER_WORTH: u64 = 256;
@@ -87,7 +87,9 @@ impl Code {
         if self.lengths.iter().all(|length| *length > 0) {
             return usize::from(highest_of(symbols)) < self.lengths.len();
         }
-        symbols.iter().all(|symbol| self.packed[usize::from(*symbol)] != 0)
+        let mut seen = [false; 256];
+        symbols.iter().for_each(|symbol| seen[usize::from(*symbol)] = true);
+        seen.iter().zip(&*self.packed).all(|(seen, packed)| !seen || *packed != 0)
     }
 
     /// The bit-reversed codeword and its length.
@@ -123,13 +125,6 @@ pub fn quick_lengths(counts: &[u64], beside: u64) -> Vec<u8> {
     let short = best_lengths(counts, ShortCode::LONGEST);
     let (bits, of_short) = (coded_bits(counts, &best), coded_bits(counts, &short));
     if of_short - bits <= (bits + beside) / QUICKER_WORTH { short } else { best }
-}
-
-wide! {
-    /// The highest of these symbols; of none, 0.
-    pub fn highest_of[](symbols: &[u8]) -> u8 {
-        symbols.iter().fold(0, |highest, &symbol| highest.max(symbol))
-    }
 }
 
 /// Bits that these counts of symbols take under a code of these lengths.

@@ -164,7 +164,8 @@ pub fn group_bits(n: usize, code_bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::huffman::{coded_bits, highest_of};
+    use crate::huffman::coded_bits;
+    use crate::simd::highest_of;
     use proptest::prelude::*;
 
     fn symbols() -> impl Strategy<Value = Vec<u8>> {

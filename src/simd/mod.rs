@@ -117,3 +117,10 @@ macro_rules! bits {
     };
 }
 pub(crate) use bits;
+
+wide! {
+    /// The highest of these symbols or widths; of none, 0.
+    pub fn highest_of[](of: &[u8]) -> u8 {
+        of.iter().fold(0, |highest, &next| highest.max(next))
+    }
+}

@@ -1,6 +1,6 @@
 //! A stream of raw bits, many fields at a time. No vector instructions, but unchecked reads and writes.
 
-use super::bits;
+use super::{bits, highest_of};
 
 /// Fields that are written or read between two looks at the end.
 pub const GROUP: usize = 16;
@@ -8,7 +8,7 @@ pub const GROUP: usize = 16;
 /// Bits that a field has at most.
 pub const WIDEST: u8 = 32;
 
-/// Writes as many fields as can be written without looking at the end of `out`, four or two (`fours`) at a time. Tells how many
+/// Writes as many fields as can be written without looking at the end of `out`, eight or four (`fours`), or two at a time. Tells how many
 /// fields and whole bytes, and which bits (fewer than 8) wait and how many they are. A field has no bits above its width.
 pub fn pack(fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> Packed {
     match super::avx2() {
@@ -54,7 +54,7 @@ pub fn pack_groups(
     pairs: impl Fn(&[u32; GROUP], &[u8; GROUP]) -> Pairs,
 ) -> Packed {
     let mut packed = Packed { fields: 0, bytes: 0, bits: 0, count: 0 };
-    if widths.iter().fold(0, |most: u8, &width| most.max(width)) > WIDEST {
+    if highest_of(widths) > WIDEST {
         return packed;
     }
     let (groups, _) = fields.as_chunks::<GROUP>();
@@ -67,10 +67,15 @@ pub fn pack_groups(
         let pairs = pairs(fields, widths);
         // SAFETY: a group's fields have at most 4 * GROUP bytes, and as many and 8 more are left, as was looked at.
         unsafe {
-            if fours && pairs.widest() <= 28 {
+            if fours && pairs.widest() <= 14 {
+                for k in (0..PAIRS).step_by(4) {
+                    let (value, width) = join(pairs.four(k), pairs.four(k + 2));
+                    packed.put(value, width as u32, end);
+                }
+            } else if fours && pairs.widest() <= 28 {
                 for k in (0..PAIRS).step_by(2) {
-                    let value = pairs.values[k] | pairs.values[k + 1] << pairs.widths[k];
-                    packed.put(value, (pairs.widths[k] + pairs.widths[k + 1]) as u32, end);
+                    let (value, width) = pairs.four(k);
+                    packed.put(value, width as u32, end);
                 }
             } else if pairs.widest() <= 56 {
                 for k in 0..PAIRS {
@@ -107,22 +112,43 @@ impl Pairs {
         pairs
     }
 
+    /// Two pairs from this one on, together.
+    #[inline(always)]
+    fn four(&self, k: usize) -> (u64, u64) {
+        join((self.values[k], self.widths[k]), (self.values[k + 1], self.widths[k + 1]))
+    }
+
     #[inline(always)]
     fn widest(&self) -> u64 {
         self.widths.iter().fold(0, |most, &width| most.max(width))
     }
 }
 
+/// Reads as many fields as can be read without looking at the end of `bytes`, each with other bits above its width. Tells how
+/// many, and how many bits they have.
+pub fn unpack(bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
+    if highest_of(widths) > WIDEST {
+        return (0, 0);
+    }
+    #[cfg(target_arch = "x86_64")]
+    let from = super::avx512().map_or((0, 0), |avx512| avx512.unpack(bytes, widths, fields));
+    #[cfg(not(target_arch = "x86_64"))]
+    let from = (0, 0);
+    unpack_groups(bytes, widths, fields, from)
+}
+
+/// Two runs of bits, one after the other.
+#[inline(always)]
+fn join((first, length): (u64, u64), (second, second_length): (u64, u64)) -> (u64, u64) {
+    (first | second << length, length + second_length)
+}
+
 bits! {
-    /// Reads as many fields as can be read without looking at the end of `bytes`, each with other bits above its width. Tells how
-    /// many, and how many bits they have.
-    pub fn unpack[](bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
-        let (mut at, mut done) = (0usize, 0);
-        if widths.iter().fold(0, |most: u8, &width| most.max(width)) > WIDEST {
-            return (0, 0);
-        }
-        let (groups, _) = fields.as_chunks_mut::<GROUP>();
-        let (group_widths, _) = widths.as_chunks::<GROUP>();
+    /// The same of fields up to [`WIDEST`], where some are read already.
+    fn unpack_groups[](bytes: &[u8], widths: &[u8], fields: &mut [u32], from: (usize, usize)) -> (usize, usize) {
+        let (mut done, mut at) = from;
+        let (groups, _) = fields[done..].as_chunks_mut::<GROUP>();
+        let (group_widths, _) = widths[done..].as_chunks::<GROUP>();
         let start = bytes.as_ptr();
         for (fields, widths) in groups.iter_mut().zip(group_widths) {
             if at / 8 + 4 * GROUP + 8 > bytes.len() {

@@ -7,7 +7,7 @@ use crate::coding::{Coding, FieldReader, unpack};
 use crate::error::Parsed;
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, LaneCut, WINDOW, Window, find_escapes};
+use crate::exact::{Cut, ESCAPE, LaneCut, WINDOW, Window, find_escapes, has_byte_fields};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -44,6 +44,10 @@ pub fn apply_exact<E: Element, C: LaneCut<E>>(
     let classes = classes_of(window);
     let zeros_too = C::ZEROS_HAVE_FIELDS && !coding.skips_zeros();
     if E::BITS <= 32 && cuts.classify::<E, C>(window, symbols, zeros_too, escapes) {
+        if zeros_too && has_byte_fields::<E>() {
+            let clean = cuts.join_bytes(symbols, input.slice(symbols.len())?, base);
+            return if clean { Ok(None) } else { Err(input.flaw("a zero with bits")) };
+        }
         unpack(input, &cuts.widths, &mut cuts.fields)?;
         let clean = cuts.join::<E, C>(symbols, zeros_too, base);
         return if clean { Ok(None) } else { Err(input.flaw("a zero with bits")) };

@@ -8,7 +8,7 @@ use crate::chunk::Scratch;
 use crate::coding::{Coding, Histogram, pack};
 #[cfg(target_arch = "x86_64")]
 use crate::exact::ExponentClass;
-use crate::exact::{Cut, ESCAPE, LaneCut, Window, for_each_class, symbols_of};
+use crate::exact::{Cut, ESCAPE, LaneCut, Window, for_each_class, has_byte_fields, symbols_of};
 use crate::float::{Element, ElementType};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -76,10 +76,24 @@ impl<C> ExactRecord<'_, C> {
     {
         let Scratch { cuts, escapes, .. } = scratch;
         let zeros_too = C::ZEROS_HAVE_FIELDS && !self.coding.skips_zeros();
+        if zeros_too && has_byte_fields::<E>() {
+            return self.encode_byte_fields(target, scratch, out);
+        }
         cuts.cut::<E, C>(self.window, target, base, zeros_too, escapes);
         self.coding.encode(&cuts.symbols, &mut scratch.coding, out);
         write_escapes(E::TYPE, escapes, out);
         pack(&cuts.fields, &cuts.widths, out);
+        content_sum(bytemuck::cast_slice(target))
+    }
+
+    /// The same for classes of bfloat16 where every element has a field.
+    fn encode_byte_fields<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut Vec<u8>) -> u64 {
+        let Scratch { cuts, escapes, values, .. } = scratch;
+        values.resize(target.len(), 0);
+        cuts.cut_bytes(self.window, target, values, escapes);
+        self.coding.encode(&cuts.symbols, &mut scratch.coding, out);
+        write_escapes(E::TYPE, escapes, out);
+        out.extend_from_slice(values);
         content_sum(bytemuck::cast_slice(target))
     }
 

@@ -3,8 +3,9 @@
 use super::split_run;
 use crate::coding::mask::grow;
 use crate::coding::{Scratch, Tokens};
-use crate::huffman::{encode_group, highest_of};
+use crate::huffman::encode_group;
 use crate::kernels::Found;
+use crate::simd::highest_of;
 use crate::simd::marks::{for_each_mark, mark_from};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};

@@ -40,6 +40,30 @@ wide! {
 }
 
 wide! {
+    /// Symbols and fields of bfloat16: of 16-bit integers alone.
+    pub(super) fn cut_bytes[](top: u16, target: &[u16], symbols: &mut [u8], fields: &mut [u8]) -> () {
+        for ((&bits, symbol), field) in target.iter().zip(symbols).zip(fields) {
+            let below = top.wrapping_sub(bits >> 7 & 0xff).min(WINDOW) as u8 + 1;
+            *symbol = if bits == 0 { 0 } else { below };
+            *field = (bits & 0x7f | bits >> 8 & 0x80) as u8;
+        }
+    }
+}
+
+wide! {
+    /// The same, joined. Whether an entry without a class has a field that is not 0.
+    pub(super) fn join_bytes[](symbols: &[u8], classes: &[u8], fields: &[u8], target: &mut [u16]) -> bool {
+        let mut dirty = 0;
+        for (((&symbol, &class), &field), bits) in symbols.iter().zip(classes).zip(fields).zip(target) {
+            let sign = u16::from(field & 0x80) << 8;
+            *bits = sign | u16::from(class) << 7 | u16::from(field & 0x7f);
+            dirty |= if symbol == 0 { field } else { 0 };
+        }
+        dirty != 0
+    }
+}
+
+wide! {
     pub(super) fn classify_all[E: Element, C: LaneCut<E>](
         element: PhantomData<E>,
         cut: C,

@@ -7,6 +7,7 @@ mod huffman;
 mod lanes;
 mod mask;
 mod ordered;
+mod packed;
 mod quantize;
 mod sum;
 
