@@ -19,7 +19,7 @@ pub fn widen<E: Element>(from: &[E], to: &mut [f32]) {
 }
 
 /// Elements that are widened in one go.
-pub const BLOCK: usize = 256;
+pub const BLOCK: usize = 1024;
 
 /// The elements with a symbol become these values, rounded once to nearest even; the others keep their bits. At most [`BLOCK`].
 pub fn narrow<E: Element>(from: &[f32], symbols: &[u8], to: &mut [E]) {
@@ -28,10 +28,7 @@ pub fn narrow<E: Element>(from: &[f32], symbols: &[u8], to: &mut [E]) {
         ElementType::BF16 => narrow_bf16(from, bytemuck::cast_slice_mut(rounded)),
         _ => bytemuck::cast_slice_mut::<E, f16>(rounded).convert_from_f32_slice(from),
     }
-    // Chosen elsewhere and then copied: chosen in place, they would be stored under a mask.
-    let chosen = &mut [E::ZERO; BLOCK][..to.len()];
-    choose(to, rounded, symbols, chosen);
-    to.copy_from_slice(chosen);
+    choose(bytemuck::cast_slice_mut(to), bytemuck::cast_slice(rounded), symbols);
 }
 
 /// Whether all are so small that no reconstruction can be too large for an element: it is off the base by less than twice the delta.
@@ -65,10 +62,11 @@ wide! {
 }
 
 wide! {
-    /// The first where the symbol is 0, else the second.
-    fn choose[E: Element](kept: &[E], rounded: &[E], symbols: &[u8], chosen: &mut [E]) -> () {
-        for (((chosen, kept), rounded), symbol) in chosen.iter_mut().zip(kept).zip(rounded).zip(symbols) {
-            *chosen = if *symbol == 0 { *kept } else { *rounded };
+    /// Takes the second where the symbol is not 0.
+    fn choose[](kept: &mut [u16], rounded: &[u16], symbols: &[u8]) -> () {
+        for ((kept, rounded), symbol) in kept.iter_mut().zip(rounded).zip(symbols) {
+            // By bits: chosen by a condition they would be stored under a mask, or one by one.
+            *kept ^= (*kept ^ rounded) & u16::from(*symbol != 0).wrapping_neg();
         }
     }
 }

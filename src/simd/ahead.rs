@@ -1,7 +1,7 @@
 //! Memory that is needed soon, asked for a little at a time beside work that touches other memory.
 
 /// A line of cache.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Stretches of memory, as addresses: they are asked for and never read, so that nothing depends on what is there.
 #[derive(Debug, Clone, Copy, Default)]

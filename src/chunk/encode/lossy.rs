@@ -16,7 +16,10 @@ use crate::kernels::GROUP;
 use crate::kernels::{FastTable, ValueTable};
 use crate::quantize::{Coded, Encoding};
 #[cfg(target_arch = "x86_64")]
-use crate::simd;
+use crate::simd::{
+    self,
+    ahead::{Ahead, LINE},
+};
 use crate::statistics::Against;
 use crate::wire::put_varint;
 
@@ -154,10 +157,14 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         symbols: &mut [u8],
         plain: &mut PlainLoop<'_, E, D>,
     ) {
+        let (mut after, mut before) = ([0.0; BLOCK], [0.0; BLOCK]);
+        // What is widened next is on its way meanwhile.
+        let mut ahead = Ahead::of(target, base);
+        ahead.step(BLOCK * size_of::<E>() / LINE);
         let blocks = target.chunks(BLOCK).zip(base.chunks_mut(BLOCK)).zip(symbols.chunks_mut(BLOCK));
         for (number, ((target, base), symbols)) in blocks.enumerate() {
             let at = start + number * BLOCK;
-            let (mut after, mut before) = ([0.0; BLOCK], [0.0; BLOCK]);
+            ahead.step(target.len() * size_of::<E>() / LINE);
             let (after, before) = (&mut after[..target.len()], &mut before[..target.len()]);
             halves::widen(target, after);
             halves::widen(base, before);
