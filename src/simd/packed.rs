@@ -14,7 +14,10 @@ pub fn pack(fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> Packe
     match super::avx2() {
         #[cfg(target_arch = "x86_64")]
         Some(avx2) => avx2.pack(fields, widths, fours, out),
-        _ => pack_groups(fields, widths, fours, out, Pairs::of),
+        _ => pack_groups(fields, widths, out, |packed, fields, widths, out| {
+            // SAFETY: as `pack_groups` has it.
+            unsafe { packed.put_group(fields, widths, &Pairs::of(fields, widths), fours, out) };
+        }),
     }
 }
 
@@ -33,7 +36,7 @@ impl Packed {
     /// # Safety
     /// `out` is valid for writes from `bytes` on for 8 bytes.
     #[inline(always)]
-    unsafe fn put(&mut self, value: u64, width: u32, out: *mut u8) {
+    pub unsafe fn put(&mut self, value: u64, width: u32, out: *mut u8) {
         self.bits |= value << self.count;
         // SAFETY: the caller's.
         unsafe { out.add(self.bytes).cast::<u64>().write_unaligned(self.bits.to_le()) };
@@ -42,16 +45,52 @@ impl Packed {
         self.bits >>= count & !7;
         self.count = count & 7;
     }
+
+    /// Adds a group's fields: eight or four (`fours`), two or one at a time.
+    ///
+    /// # Safety
+    /// `out` is valid for writes from `bytes` on for [`GROUP_BYTES`].
+    #[inline(always)]
+    pub unsafe fn put_group(
+        &mut self,
+        fields: &[u32; GROUP],
+        widths: &[u8; GROUP],
+        pairs: &Pairs,
+        fours: bool,
+        out: *mut u8,
+    ) {
+        // SAFETY: a group's fields have at most 4 * GROUP bytes.
+        unsafe {
+            if fours && pairs.widest <= 14 {
+                for k in (0..PAIRS).step_by(4) {
+                    let (value, width) = join(pairs.four(k), pairs.four(k + 2));
+                    self.put(value, width as u32, out);
+                }
+            } else if fours && pairs.widest <= 28 {
+                for k in (0..PAIRS).step_by(2) {
+                    let (value, width) = pairs.four(k);
+                    self.put(value, width as u32, out);
+                }
+            } else if pairs.widest <= 56 {
+                for k in 0..PAIRS {
+                    self.put(pairs.values[k], pairs.widths[k] as u32, out);
+                }
+            } else {
+                for k in 0..GROUP {
+                    self.put(u64::from(fields[k]), u32::from(widths[k]), out);
+                }
+            }
+        }
+    }
 }
 
-/// As [`pack`]. `pairs`: as [`Pairs::of`].
+/// As [`pack`]. `put` writes a group: `out` is valid for [`GROUP_BYTES`] from where it goes.
 #[inline(always)]
 pub fn pack_groups(
     fields: &[u32],
     widths: &[u8],
-    fours: bool,
     out: &mut [u8],
-    pairs: impl Fn(&[u32; GROUP], &[u8; GROUP]) -> Pairs,
+    put: impl Fn(&mut Packed, &[u32; GROUP], &[u8; GROUP], *mut u8),
 ) -> Packed {
     let mut packed = Packed { fields: 0, bytes: 0, bits: 0, count: 0 };
     if highest_of(widths) > WIDEST {
@@ -61,36 +100,17 @@ pub fn pack_groups(
     let (group_widths, _) = widths.as_chunks::<GROUP>();
     let end = out.as_mut_ptr();
     for (fields, widths) in groups.iter().zip(group_widths) {
-        if packed.bytes + 4 * GROUP + 8 > out.len() {
+        if packed.bytes + GROUP_BYTES > out.len() {
             break;
         }
-        let pairs = pairs(fields, widths);
-        // SAFETY: a group's fields have at most 4 * GROUP bytes, and as many and 8 more are left, as was looked at.
-        unsafe {
-            if fours && pairs.widest() <= 14 {
-                for k in (0..PAIRS).step_by(4) {
-                    let (value, width) = join(pairs.four(k), pairs.four(k + 2));
-                    packed.put(value, width as u32, end);
-                }
-            } else if fours && pairs.widest() <= 28 {
-                for k in (0..PAIRS).step_by(2) {
-                    let (value, width) = pairs.four(k);
-                    packed.put(value, width as u32, end);
-                }
-            } else if pairs.widest() <= 56 {
-                for k in 0..PAIRS {
-                    packed.put(pairs.values[k], pairs.widths[k] as u32, end);
-                }
-            } else {
-                for k in 0..GROUP {
-                    packed.put(u64::from(fields[k]), u32::from(widths[k]), end);
-                }
-            }
-        }
+        put(&mut packed, fields, widths, end);
         packed.fields += GROUP;
     }
     packed
 }
+
+/// Bytes that a group's fields have at most, and a word that the last goes into.
+pub const GROUP_BYTES: usize = 4 * GROUP + 8;
 
 pub const PAIRS: usize = GROUP / 2;
 
@@ -98,16 +118,19 @@ pub const PAIRS: usize = GROUP / 2;
 pub struct Pairs {
     pub values: [u64; PAIRS],
     pub widths: [u64; PAIRS],
+    /// The largest of these.
+    pub widest: u64,
 }
 
 impl Pairs {
     #[inline(always)]
     pub fn of(fields: &[u32; GROUP], widths: &[u8; GROUP]) -> Self {
-        let mut pairs = Pairs { values: [0; PAIRS], widths: [0; PAIRS] };
+        let mut pairs = Pairs { values: [0; PAIRS], widths: [0; PAIRS], widest: 0 };
         for k in 0..PAIRS {
             let first = u64::from(widths[2 * k] & 63);
             pairs.values[k] = u64::from(fields[2 * k]) | u64::from(fields[2 * k + 1]) << first;
             pairs.widths[k] = first + u64::from(widths[2 * k + 1]);
+            pairs.widest = pairs.widest.max(pairs.widths[k]);
         }
         pairs
     }
@@ -116,11 +139,6 @@ impl Pairs {
     #[inline(always)]
     fn four(&self, k: usize) -> (u64, u64) {
         join((self.values[k], self.widths[k]), (self.values[k + 1], self.widths[k + 1]))
-    }
-
-    #[inline(always)]
-    fn widest(&self) -> u64 {
-        self.widths.iter().fold(0, |most, &width| most.max(width))
     }
 }
 

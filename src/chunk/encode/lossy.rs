@@ -164,7 +164,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         let blocks = target.chunks(BLOCK).zip(base.chunks_mut(BLOCK)).zip(symbols.chunks_mut(BLOCK));
         for (number, ((target, base), symbols)) in blocks.enumerate() {
             let at = start + number * BLOCK;
-            ahead.step(target.len() * size_of::<E>() / LINE);
+            ahead.step(size_of_val(target) / LINE);
             let (after, before) = (&mut after[..target.len()], &mut before[..target.len()]);
             halves::widen(target, after);
             halves::widen(base, before);

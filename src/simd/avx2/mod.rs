@@ -16,6 +16,7 @@ pub use classes::FIELD_BYTES;
 pub use huffman::SYMBOLS;
 pub use lanes::prefetch;
 pub use mask::MASKED;
+pub use packed::pairs;
 pub use quantize::leave;
 
 /// Proof that the machine has what this module uses: there is no other way to get one than [`Avx2::detect`].

@@ -46,6 +46,13 @@ pub fn store_words(to: &mut [u64; 8], value: __m512i) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
+pub fn load_half(from: &[u32; 8]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; no alignment is needed.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
 pub fn store_half(to: &mut [u8; 32], value: __m256i) {
     // SAFETY: the array has the 32 bytes that are written; no alignment is needed.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) };

@@ -1,14 +1,21 @@
-//! Raw fields out of a stream of bits, eight at a time.
+//! Raw fields into and out of a stream of bits, eight at a time.
 
 use super::Avx512;
-use super::lanes::store_half;
-use crate::simd::packed::{GROUP, WIDEST};
+use super::lanes::{load_half, store_half};
+use crate::simd::avx2::pairs;
+use crate::simd::packed::{GROUP, Packed, WIDEST, pack_groups};
 use std::arch::x86_64::*;
 
 /// Bytes that a group may touch past its first: the fields before its second half, and a vector.
 const REACH: usize = 4 * GROUP / 2 + 1 + 64;
 
 impl Avx512 {
+    /// As [`pack`](crate::simd::packed::pack) of fields most of which are short.
+    pub fn pack_short(self, fields: &[u32], widths: &[u8], out: &mut [u8]) -> Packed {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { pack_short(fields, widths, out) }
+    }
+
     /// As [`unpack`](crate::simd::packed::unpack), but ends earlier. No width is above [`WIDEST`].
     pub fn unpack(self, bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
         // SAFETY: `self` proves that the machine has what is enabled.
@@ -41,6 +48,46 @@ fn unpack(bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
         done += GROUP;
     }
     (done, at)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx2,bmi1,bmi2")]
+fn pack_short(fields: &[u32], widths: &[u8], out: &mut [u8]) -> Packed {
+    pack_groups(fields, widths, out, |packed, fields, widths, out| {
+        let eights = [0, 8].map(|k| Eight::of(&fields.as_chunks::<8>().0[k / 8], &widths.as_chunks::<8>().0[k / 8]));
+        // SAFETY: as `pack_groups` has it: a group's fields have at most 4 * GROUP bytes, and so do these.
+        unsafe {
+            if eights.iter().all(|eight| eight.width <= 56) {
+                eights.iter().for_each(|eight| packed.put(eight.value(), eight.width, out));
+            } else {
+                packed.put_group(fields, widths, &pairs(fields, widths), true, out);
+            }
+        }
+    })
+}
+
+/// Eight fields, each where it belongs in a word, if all fit into one.
+struct Eight {
+    placed: __m512i,
+    width: u32,
+}
+
+impl Eight {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx2")]
+    fn of(fields: &[u32; 8], widths: &[u8; 8]) -> Self {
+        let widths = u64::from_le_bytes(*widths);
+        // Sums of the widths before each, at most 7 * 32.
+        let before = widths.wrapping_mul(0x0101_0101_0101_0101) << 8;
+        let wide = _mm512_cvtepu32_epi64(load_half(fields));
+        let places = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(before as i64));
+        Eight { placed: _mm512_sllv_epi64(wide, places), width: ((before >> 56) + (widths >> 56)) as u32 }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn value(&self) -> u64 {
+        _mm512_reduce_or_epi64(self.placed) as u64
+    }
 }
 
 /// The words that start at these bits.
