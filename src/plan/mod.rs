@@ -3,6 +3,7 @@
 mod any;
 mod classes;
 mod exact;
+mod kept;
 mod lossy;
 mod predicted;
 mod sample;

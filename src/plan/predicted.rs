@@ -1,5 +1,6 @@
 //! Plans against a predicted base (format.md, section 9).
 
+use super::kept::Kept;
 use super::sample::{SAMPLED_FROM, Sample, Source};
 use super::{ExactPlan, LossyPlan, Plan, Workers};
 use crate::float::{Arith, Element};
@@ -47,7 +48,7 @@ impl<E: Element> Relatives<'_, E> {
         let wide = |elements: &[E]| elements.iter().map(|e| e.to_arith().to_f64()).collect();
         let gather = |elements: &[E]| match elements {
             [] => Vec::new(),
-            _ if sampled => self.gathered(&|source| source.gather(FIT_RUNS, FIT_RUN), elements, wide),
+            _ if sampled => wide(&self.gathered(&|source| source.gather(FIT_RUNS, FIT_RUN), elements)),
             _ => wide(elements),
         };
         let Siblings { s, t, before } = self.siblings;
@@ -68,7 +69,7 @@ impl<E: Element> Relatives<'_, E> {
             return Expected::Whole(base);
         }
         let sample = |gather: Gather<'_, E>| {
-            let of = |elements: &[E]| self.gathered(gather, elements, |sampled| sampled.to_vec());
+            let of = |elements: &[E]| self.gathered(gather, elements);
             let Siblings { s, t, before } = self.siblings;
             let (mut base, s, t, before) = (of(self.base), of(s), of(t), of(before));
             prediction.predict(&mut base, Siblings { s: &s, t: &t, before: &before });
@@ -78,13 +79,13 @@ impl<E: Element> Relatives<'_, E> {
     }
 
     /// Some entries of `elements`, the same of each of the tensors; of none, none.
-    fn gathered<R: Default>(&self, gather: Gather<'_, E>, elements: &[E], use_sample: impl Fn(&[E]) -> R) -> R {
+    fn gathered(&self, gather: Gather<'_, E>, elements: &[E]) -> Kept<E> {
         if elements.is_empty() {
-            return R::default();
+            return Kept::with_room(0);
         }
         let chunks: Vec<usize> = (0..chunk_count(elements.len(), self.chunk_log2)).collect();
         let source = Source { target: elements, base: None, chunk_log2: self.chunk_log2, chunks: &chunks };
-        use_sample(&gather(&source).target)
+        gather(&source).target
     }
 }
 
@@ -179,9 +180,7 @@ impl<E: Element> Plan<E> {
                 let of = Relatives { target, base, siblings: Siblings::NONE, chunk_log2 };
                 if plan.is_sampled() {
                     let spread: Gather<'_, E> = &|source| source.spread();
-                    of.gathered(spread, target, |target| {
-                        of.gathered(spread, base, |base| plan.squared_error(target, base))
-                    })
+                    plan.squared_error(&of.gathered(spread, target), &of.gathered(spread, base))
                 } else {
                     plan.squared_error(target, base)
                 }

@@ -1,6 +1,7 @@
 //! Samples of large tensors, from which a plan is made in one pass over little memory.
 
 use super::chunk_of;
+use super::kept::Kept;
 use crate::float::Element;
 use crate::simd::wide;
 use crate::statistics::Against;
@@ -19,8 +20,8 @@ pub const BLOCK_LOG2: u8 = 12;
 
 /// Entries of target and base; a whole number of blocks.
 pub struct Sample<E> {
-    pub target: Vec<E>,
-    pub base: Option<Vec<E>>,
+    pub target: Kept<E>,
+    pub base: Option<Kept<E>>,
     blocks: Vec<usize>,
 }
 
@@ -31,7 +32,7 @@ impl<E: Element> Sample<E> {
     }
 
     /// A sample of entries that were gathered before.
-    pub fn new(target: Vec<E>, base: Option<Vec<E>>) -> Self {
+    pub fn new(target: Kept<E>, base: Option<Kept<E>>) -> Self {
         let blocks = (0..target.len() >> BLOCK_LOG2).collect();
         Sample { target, base, blocks }
     }
@@ -77,8 +78,8 @@ impl<'a, E: Element> Source<'a, E> {
     /// One piece from each of `pieces` equal parts, at a hashed place in it: a fixed stride could beat with the length of rows.
     pub fn gather(&self, pieces: usize, length: usize) -> Sample<E> {
         let entries = pieces * length;
-        let mut target = Vec::with_capacity(entries);
-        let mut base = self.base.map(|_| Vec::with_capacity(entries));
+        let mut target = Kept::with_room(entries);
+        let mut base = self.base.map(|_| Kept::with_room(entries));
         let starts: Vec<usize> = (0..pieces).map(|piece| self.start(piece, pieces, length)).collect();
         // Copying short runs waits for the memory of one after the other; reading both ends of each does not.
         let ends = |elements: &[E], start: usize| elements[start].bits() ^ elements[start + length - 1].bits();
@@ -87,11 +88,11 @@ impl<'a, E: Element> Source<'a, E> {
                 bits ^ ends(self.target, start) ^ self.base.map_or(0, |base| ends(base, start))
             }),
         );
-        for start in starts {
-            let piece = start..start + length;
-            target.extend_from_slice(&self.target[piece.clone()]);
+        for (number, start) in starts.into_iter().enumerate() {
+            let (piece, place) = (start..start + length, number * length..(number + 1) * length);
+            target[place.clone()].copy_from_slice(&self.target[piece.clone()]);
             if let (Some(sampled), Some(base)) = (&mut base, self.base) {
-                sampled.extend_from_slice(&base[piece]);
+                sampled[place].copy_from_slice(&base[piece]);
             }
         }
         Sample::new(target, base)
