@@ -67,4 +67,34 @@ proptest! {
         as_entry_by_entry::<f16, ExponentClass>(&pairs, top % 32, skip);
         as_entry_by_entry::<bf16, ExponentClass>(&pairs, top, skip);
     }
+
+    #[test]
+    fn fields_of_a_byte_are_those_of_32_bits(
+        bits in prop::collection::vec(prop_oneof![4 => any::<u16>(), 1 => Just(0)], 0..600), top in 0u16..256, bad in any::<usize>(),
+    ) {
+        let (window, target) = (Window { top }, bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>());
+        let (mut wide, mut narrow, mut fields) = (Cuts::default(), Cuts::default(), vec![9; target.len()]);
+        let (mut escapes, mut found) = (Vec::new(), vec![7]);
+        wide.cut::<bf16, ExponentClass>(window, &target, Against::Zero, true, &mut escapes);
+        narrow.cut_bytes(window, &target, &mut fields, &mut found);
+        prop_assert_eq!((&narrow.symbols, &narrow.escaped, &found), (&wide.symbols, &wide.escaped, &escapes));
+        prop_assert!(fields.iter().zip(&wide.fields).all(|(byte, field)| u32::from(*byte) == *field));
+        let symbols = wide.symbols.clone();
+        prop_assert!(narrow.classify::<bf16, ExponentClass>(window, &symbols, true, &escapes));
+        let mut joined = vec![bf16::NAN; target.len()];
+        prop_assert!(narrow.join_bytes(&symbols, &fields, &mut joined));
+        prop_assert!(joined.iter().zip(&bits).all(|(joined, bits)| joined.to_bits() == *bits));
+        // A zero with bits.
+        let zeros: Vec<usize> = (0..symbols.len()).filter(|&i| symbols[i] == 0).collect();
+        if let Some(&at) = zeros.get(bad % zeros.len().max(1)) {
+            fields[at] = 1 << (bad % 8);
+            prop_assert!(!narrow.join_bytes(&symbols, &fields, &mut joined));
+        }
+    }
+
+    #[test]
+    fn symbols_between_are_found(symbols in prop::collection::vec(0u8..=15, 0..300), low in 0u8..=15) {
+        let expected = symbols.iter().any(|&symbol| symbol > low && symbol < ESCAPE);
+        prop_assert_eq!(has_between(&symbols, low, ESCAPE), expected);
+    }
 }
