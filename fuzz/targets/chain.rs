@@ -3,7 +3,7 @@
 
 mod input;
 
-use ckptz::parallel::{Chain, Layer, Output, Pool, Selection, Shape};
+use ckptz::parallel::{Chain, Layer, Output, Pool, Segment, Selection, Shape, Source};
 use input::{Aligned, Input};
 use libfuzzer_sys::fuzz_target;
 
@@ -43,11 +43,8 @@ fn restore(chain: &Chain, shapes: &[Shape], selections: &[Selection], payloads: 
     let mut rooms: Vec<Aligned> = selections.iter().map(|selection| Aligned::new(size(selection), &[])).collect();
     let pool = Pool::new(1).expect("no thread is needed");
     for window in chain.windows(selections, 1 << 12) {
-        let stored: Vec<&[u8]> = window
-            .segments()
-            .iter()
-            .map(|segment| &payloads[segment.file][segment.offset as usize..][..segment.length])
-            .collect();
+        let bytes = |segment: &Segment| &payloads[segment.file][segment.offset as usize..][..segment.length];
+        let stored: Vec<Source<'_>> = window.segments().iter().map(|segment| Source::Bytes(bytes(segment))).collect();
         let mut outputs: Vec<Output<'_>> = rooms
             .iter_mut()
             .zip(selections)

@@ -5,8 +5,10 @@ mod input;
 
 use ckptz::Spec;
 use ckptz::float::ElementType;
+use ckptz::checksum::Crc;
 use ckptz::parallel::{
-    Chain, Layer, Output, Pool, Selection, Shape, SnapshotEncoder, Tensor, TensorBase, find_families, find_links,
+    Chain, Layer, Output, Pool, Segment, Selection, Shape, SnapshotEncoder, Source, Tensor, TensorBase, find_families,
+    find_links,
 };
 use half::bf16;
 use input::{Aligned, Input};
@@ -89,14 +91,17 @@ fn save(
     let links = find_links(&tensors).expect("aligned");
     let families = find_families(&tensors, &links, &[], !full, 0, &pool).expect("aligned");
     let mut encoder = SnapshotEncoder::with_families(families, links, 0);
-    let (mut out, mut payload) = (vec![0; room], Vec::new());
+    let (mut out, mut payload, mut crc) = (vec![0; room], Vec::new(), Crc::default());
     loop {
-        let written = encoder.fill(&mut tensors, &mut out, &pool).expect("encodes");
+        let written = encoder.fill(&mut tensors, &mut out, &mut crc, &pool).expect("encodes");
         if written == 0 {
             break;
         }
         payload.extend_from_slice(&out[..written]);
     }
+    let mut expected = Crc::default();
+    expected.update(&payload);
+    assert_eq!(crc.value(), expected.value());
     let headers = encoder.finish(&mut tensors).expect("all done").0;
     if full {
         bases.iter_mut().zip(targets).for_each(|(base, target)| base.get_mut().copy_from_slice(target.get()));
@@ -119,8 +124,8 @@ fn restore(shapes: &[Shape], saved: &[Saved]) -> Option<Vec<Aligned>> {
         shapes.iter().map(|shape| Aligned::new(shape.elements * shape.element.size(), &[])).collect();
     let pool = Pool::new(1).expect("no thread is needed");
     for window in chain.windows(&selections, 1 << 12) {
-        let segments = window.segments().iter();
-        let stored: Vec<&[u8]> = segments.map(|s| &saved[s.file].payload[s.offset as usize..][..s.length]).collect();
+        let bytes = |s: &Segment| &saved[s.file].payload[s.offset as usize..][..s.length];
+        let stored: Vec<Source<'_>> = window.segments().iter().map(|s| Source::Bytes(bytes(s))).collect();
         let places = found.iter_mut().zip(&selections);
         let mut outputs: Vec<Output<'_>> =
             places.map(|(room, s)| Output { selection: s.clone(), bytes: room.get_mut() }).collect();

@@ -7,6 +7,7 @@ locks, as in `background`: futures of the standard library can be left locked.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -28,15 +29,25 @@ def begin(work: Callable[[], _T]) -> Callable[[], _T]:
     that one thread begins is done in order. Where there can be no more threads, as at the end of
     the interpreter, the work is put off until its result is wanted.
     """
+    piece = _Piece(work)
+    helper = _helper()
+    if helper is None:
+        piece.put_off = True
+    else:
+        helper.queue.put(piece)
+    return piece.wait
+
+
+def _helper() -> _Helper | None:
     helper: _Helper | None = getattr(_own, "helper", None)
+    if sys.is_finalizing():
+        return None  # it would never come to its turn
     if helper is None or helper.process != os.getpid():
         try:
             helper = _own.helper = _Helper()
         except RuntimeError:
-            return work
-    piece = _Piece(work)
-    helper.queue.put(piece)
-    return piece.wait
+            return None
+    return helper
 
 
 class _Piece(Generic[_T]):
@@ -48,6 +59,8 @@ class _Piece(Generic[_T]):
         self._running = threading.Lock()
         self._running.acquire()
         self._over = False
+        self.put_off = False
+        """Whether it is done by whoever waits."""
         self._result: Any = None
         self._error: BaseException | None = None
 
@@ -65,6 +78,8 @@ class _Piece(Generic[_T]):
 
     def wait(self) -> _T:
         """Wait until it is done; return or raise what it has come to."""
+        if not self._over and self.put_off:
+            self.run()
         if not self._over:
             if os.getpid() != self._process:
                 raise OtherProcessError(

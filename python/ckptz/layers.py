@@ -44,8 +44,7 @@ AHEAD = 2
 
 Identity = tuple[Any, ...]
 # Bytes, or the payload that has them.
-_Piece = codec.Bytes | codec.Payload
-_Stored = list[_Piece]
+_Content = codec.Bytes | codec.Payload
 
 
 def identity(node: TensorNode) -> Identity:
@@ -181,12 +180,14 @@ class LayerFiles:
             for reader, entries in zip(self.readers[:files], self._entries, strict=False)
         ]
 
-    def fetched(self, windows: Sequence[codec.Window]) -> Iterator[tuple[codec.Window, _Stored]]:
+    def fetched(
+        self, windows: Sequence[codec.Window]
+    ) -> Iterator[tuple[codec.Window, list[_Content]]]:
         """Yield windows with the bytes that they need, of which those of the next are under way.
 
         What lies in large pieces is left to the core: it has the files instead.
         """
-        waiting: deque[tuple[codec.Window, list[Callable[[], _Piece]]]] = deque()
+        waiting: deque[tuple[codec.Window, list[Callable[[], _Content]]]] = deque()
         for window in windows:
             waiting.append((window, self._begin(window)))
             if len(waiting) > AHEAD:
@@ -195,8 +196,8 @@ class LayerFiles:
         for ready, reads in waiting:
             yield ready, [read() for read in reads]
 
-    def _begin(self, window: codec.Window) -> list[Callable[[], _Piece]]:
-        begun: list[Callable[[], _Piece]] = []
+    def _begin(self, window: codec.Window) -> list[Callable[[], _Content]]:
+        begun: list[Callable[[], _Content]] = []
         for (file, offset, length), apart in zip(window.segments, window.apart, strict=True):
             reader = self.readers[file]
             payload = reader.payload() if apart else None

@@ -131,6 +131,34 @@ mod tests {
         prop::collection::vec(prop_oneof![3 => field, 1 => none], 0..5000)
     }
 
+    #[test]
+    fn eight_fields_as_long_as_can_be_and_just_too_long_for_a_word() {
+        // Of 32 bits each, of 56 in all, and of 57.
+        let eights: [[u8; 8]; 5] = [[32; 8], [7; 8], [7, 7, 7, 7, 7, 7, 7, 8], [0, 0, 0, 0, 0, 0, 24, 32], [0; 8]];
+        for pattern in 0..eights.len().pow(3) {
+            let chosen = [pattern % 5, pattern / 5 % 5, pattern / 25];
+            let widths: Vec<u8> = (0..150).flat_map(|k| eights[chosen[k % 3]]).collect();
+            let field = |(i, &width): (usize, &u8)| {
+                ((1u64 << width) - 1) as u32 & (i as u32).wrapping_mul(0x9e37_79b9) | u32::from(width > 0)
+            };
+            let values: Vec<u32> = widths.iter().enumerate().map(field).collect();
+            let mut plain = Fields::default();
+            plain.restart(values.len());
+            values
+                .iter()
+                .zip(&widths)
+                .filter(|(_, w)| **w > 0)
+                .for_each(|(&v, &w)| plain.push(u64::from(v), u32::from(w)));
+            let (mut expected, mut found, mut read) = (Vec::new(), Vec::new(), Vec::new());
+            plain.write(&mut expected);
+            pack(&values, &widths, &mut found);
+            assert_eq!(found, expected);
+            unpack(&mut Reader::new(&found), &widths, &mut read).expect("own output");
+            let same = |((read, value), width): ((&u32, &u32), &u8)| (read ^ value) & ((1u64 << width) - 1) as u32 == 0;
+            assert!(read.iter().zip(&values).zip(&widths).all(same));
+        }
+    }
+
     proptest! {
         #[test]
         fn as_field_by_field(fields in prop_oneof![fields(6), fields(32)]) {

@@ -4,8 +4,8 @@
 /// Writes to `lengths` the code lengths (0: not used) of an optimal prefix code for `counts` with no length above `limit`. Of
 /// equal counts the lower symbol gets the shorter code. With fewer than two used symbols all lengths are 0.
 ///
-/// `limit` must leave room for the used symbols: `2^limit >=` their number. There are at most [`SYMBOLS`] symbols, and a count of more
-/// than 2^56 counts as that.
+/// `limit` must leave room for the used symbols: `2^limit >=` their number. There are at most [`SYMBOLS`] symbols, and a count
+/// from 2^56 on counts as one less than that.
 pub fn code_lengths(counts: &[u64], limit: u8, lengths: &mut [u8]) {
     lengths.fill(0);
     // Many small tensors are planned: nothing here is allocated for the usual code. A leaf is its count, then its symbol, turned.

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// Buffers that a thread keeps, and the words that one of them has at most.
-const MOST: usize = 8;
-const LARGEST: usize = 1 << 17;
+/// Buffers that a thread keeps, and the words that one of them has at most: a sample of f64. Of f32 all have 1.5 MiB.
+const MOST: usize = 6;
+const LARGEST: usize = 1 << 16;
 
 thread_local! {
     static KEPT: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
@@ -23,9 +23,13 @@ pub struct Kept<E> {
 impl<E: Element> Kept<E> {
     /// Room for so many entries, whatever they are.
     pub fn with_room(entries: usize) -> Self {
-        let mut words = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();
         let needed = (entries * size_of::<E>()).div_ceil(8);
-        words.resize(words.len().max(needed), 0);
+        let mut words = Vec::new();
+        if needed > 0 {
+            words = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();
+            words.reserve_exact(needed.saturating_sub(words.len()));
+            words.resize(words.len().max(needed), 0);
+        }
         Kept { words, entries, of: PhantomData }
     }
 }
@@ -47,7 +51,7 @@ impl<E: Element> DerefMut for Kept<E> {
 impl<E> Drop for Kept<E> {
     fn drop(&mut self) {
         let words = std::mem::take(&mut self.words);
-        if words.len() > LARGEST {
+        if words.is_empty() || words.capacity() > LARGEST {
             return;
         }
         // At the end of a thread there is nothing left to keep it.
@@ -76,7 +80,8 @@ mod tests {
         second[998] = f16::ONE;
         drop((0..2 * MOST).map(|_| Kept::<f64>::with_room(10)).collect::<Vec<_>>());
         drop(second);
+        assert!(Kept::<f32>::with_room(0).is_empty());
         drop(Kept::<f64>::with_room(LARGEST + 1));
-        assert!(KEPT.with_borrow(|kept| kept.len() <= MOST && kept.iter().all(|words| words.len() <= LARGEST)));
+        assert!(KEPT.with_borrow(|kept| kept.len() <= MOST && kept.iter().all(|words| words.capacity() <= LARGEST)));
     }
 }

@@ -3,13 +3,13 @@
 use super::arrays::{Bytes, element_type, readable, writable};
 use super::encode::Predicted;
 use super::errors::guarded;
+use super::payload::{Borrowed, Stored};
 use crate::error::Error;
 use crate::header::{Base, Place, RecordHeader};
-use crate::parallel::{self, Layer, Output, Pool, Segment, Selection, Shape, Source};
-use numpy::{PyReadonlyArray1, PyReadwriteArray1};
+use crate::parallel::{self, Layer, Output, Pool, Segment, Selection, Shape};
+use numpy::PyReadwriteArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use std::fs::File;
 
 fn shapes_of(shapes: Vec<(u16, usize)>) -> PyResult<Vec<Shape>> {
     shapes.into_iter().map(|(number, elements)| Ok(Shape { element: element_type(number)?, elements })).collect()
@@ -36,38 +36,6 @@ impl Window {
     fn apart(&self) -> Vec<bool> {
         self.0.segments().iter().map(Segment::is_read_apart).collect()
     }
-}
-
-/// A payload that the core reads by itself, chunk by chunk: from an offset of a file on.
-#[pyclass(module = "ckptz._core", frozen)]
-pub struct Payload {
-    file: File,
-    start: u64,
-}
-
-/// Where the system has what is open as files.
-const OPEN_FILES: &str = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-
-#[pymethods]
-impl Payload {
-    /// Opens what is open as `descriptor` once more. Raises OSError where that cannot be.
-    #[new]
-    fn new(descriptor: i32, start: u64) -> PyResult<Self> {
-        Ok(Payload { file: File::open(format!("{OPEN_FILES}/{descriptor}"))?, start })
-    }
-}
-
-/// The bytes of a segment, or the payload that has them.
-#[derive(FromPyObject)]
-enum Stored<'py> {
-    Bytes(Bound<'py, Bytes>),
-    Payload(Bound<'py, Payload>),
-}
-
-/// The same, borrowed.
-enum Borrowed<'py> {
-    Bytes(PyReadonlyArray1<'py, u8>),
-    Payload(Bound<'py, Payload>),
 }
 
 /// A tensor, its first element wanted, the element after the last, and where they go.
@@ -146,16 +114,8 @@ impl Chain {
         threads: usize,
         check_each: bool,
     ) -> PyResult<()> {
-        let stored = stored.into_iter().map(|stored| match stored {
-            Stored::Bytes(bytes) => readable(&bytes).map(Borrowed::Bytes),
-            Stored::Payload(payload) => Ok(Borrowed::Payload(payload)),
-        });
-        let stored = stored.collect::<PyResult<Vec<_>>>()?;
-        let sources = stored.iter().map(|stored| match stored {
-            Borrowed::Bytes(bytes) => Ok(Source::Bytes(bytes.as_slice()?)),
-            Borrowed::Payload(payload) => Ok(Source::File(&payload.get().file, payload.get().start)),
-        });
-        let sources = sources.collect::<PyResult<Vec<_>>>()?;
+        let stored = stored.into_iter().map(Stored::borrowed).collect::<PyResult<Vec<_>>>()?;
+        let sources = stored.iter().map(Borrowed::source).collect::<PyResult<Vec<_>>>()?;
         let mut borrowed: Vec<(Selection, PyReadwriteArray1<'_, u8>)> = Vec::with_capacity(outputs.len());
         for (tensor, start, end, bytes) in &outputs {
             borrowed.push((self.selection(*tensor, *start, *end)?, writable(bytes)?));

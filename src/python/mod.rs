@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod errors;
 mod hashes;
+mod payload;
 mod spec;
 
 use pyo3::prelude::*;
@@ -23,7 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<encode::SnapshotEncoder>()?;
     module.add_class::<decode::Chain>()?;
     module.add_class::<decode::Window>()?;
-    module.add_class::<decode::Payload>()?;
+    module.add_class::<payload::Payload>()?;
     module.add_class::<decode::Merge>()?;
     module.add_class::<hashes::Crc>()?;
     module.add_function(wrap_pyfunction!(copy::copy_changed, module)?)?;

@@ -149,7 +149,8 @@ pub fn unpack(bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize)
         return (0, 0);
     }
     #[cfg(target_arch = "x86_64")]
-    let from = super::avx512().map_or((0, 0), |avx512| avx512.unpack(bytes, widths, fields));
+    // SAFETY: the widths have been looked at.
+    let from = super::avx512().map_or((0, 0), |avx512| unsafe { avx512.unpack(bytes, widths, fields) });
     #[cfg(not(target_arch = "x86_64"))]
     let from = (0, 0);
     unpack_groups(bytes, widths, fields, from)

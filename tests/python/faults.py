@@ -21,7 +21,6 @@ from trees import assert_same
 
 CALLS = [
     (os, "open"),
-    (os, "dup"),
     (os, "write"),
     (os, "fsync"),
     (os, "rename"),

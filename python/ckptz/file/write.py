@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from .. import codec
@@ -39,8 +38,9 @@ class Pieces(list[bytes]):
         self.append(bytes(data))
 
     def begin(self, data: Bytes) -> Callable[[], None]:
-        """Append a piece once it is waited for."""
-        return partial(self.write, data)
+        """Append a piece at once."""
+        self.write(data)
+        return lambda: None
 
 
 class FileWriter:

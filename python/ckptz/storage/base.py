@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
@@ -135,11 +135,6 @@ class Storage(Protocol):
 
     def begin(self, work: Callable[[], _T]) -> Callable[[], _T]:
         """Begin work, beside other work where that is quicker; the result waits for its end."""
-
-    def begin_all(
-        self, works: Sequence[Callable[[], _T]], *, beside: bool
-    ) -> Callable[[], list[_T]]:
-        """Begin all of several; the result waits for them. beside: there is a core for that."""
 
     def lock(self) -> None:
         """Become the writer, or raise `StoreLockedError` at once. Once is enough."""

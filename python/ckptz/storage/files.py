@@ -52,7 +52,7 @@ class Reader(Closing):
     def __init__(self, path: Path) -> None:
         """Open `path`, which must not be a link."""
         self.path: Path | str = path
-        self._payload: Payload | None = None
+        self._payloads: dict[int, Payload | None] = {}
         self._descriptor = os.open(path, _READ)
         self.size = os.fstat(self._descriptor).st_size
 
@@ -71,15 +71,16 @@ class Reader(Closing):
 
     def payload(self, start: int) -> Payload | None:
         """Return the file from an offset on for the core to read; None where that cannot be."""
-        if self._payload is None:
-            # The system may have no folder of what is open.
+        if start not in self._payloads:
+            self._payloads[start] = None
+            # The system may have no folder of what is open, or no more descriptors.
             with contextlib.suppress(OSError):
-                self._payload = Payload(self._descriptor, start)
-        return self._payload
+                self._payloads[start] = Payload(self._descriptor, start)
+        return self._payloads[start]
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
-        self._payload = None
+        self._payloads.clear()
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -107,9 +108,13 @@ class Writer:
         )
         self._unfinished = set() if unfinished is None else unfinished
         self._unfinished.add(self.path)
-        self._descriptor = -1
+        self._open: _Descriptor | None = None
         with _naming(self._shown):
-            self._descriptor = os.open(self.path, _CREATE, 0o666)
+            self._open = _Descriptor(os.open(self.path, _CREATE, 0o666))
+
+    @property
+    def _descriptor(self) -> int:
+        return -1 if self._open is None else self._open.number
 
     def write(self, data: bytes | memoryview | Bytes) -> int:
         """Write all of `data`; return its length."""
@@ -118,12 +123,17 @@ class Writer:
 
     def begin(self, data: Bytes) -> Callable[[], int]:
         """Begin to write all of `data`, which must stay as it is; the result waits for the end."""
-        with _naming(self._shown):
-            own = _Own(self._descriptor)
+        descriptor, shown = self._open, self._shown
+        if descriptor is None:
+            raise ValueError("the file is closed")
+        descriptor.busy = True
 
         def work() -> int:
-            with _naming(self._shown), own:
-                return _write_all(own.descriptor, data)
+            try:
+                with _naming(shown):
+                    return _write_all(descriptor.number, data)
+            finally:
+                descriptor.busy = False
 
         return begin(work)
 
@@ -163,29 +173,33 @@ class Writer:
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+        descriptor, self._open = self._open, None
+        # Else who still writes is the last to let go of it.
+        if descriptor is not None and not descriptor.busy:
+            descriptor.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             self.close()
 
 
-class _Own(Closing):
-    """A descriptor of the same file that nobody else closes.
+class _Descriptor:
+    """What is open, until the last who uses it lets go of it.
 
     Who is interrupted may no longer wait for a write: its bytes must not go to whatever file has
-    got the number since.
+    got the number since. A duplicate for each write would be one more thing to close, and what is
+    closed is flushed by some file systems.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = os.dup(descriptor)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.busy = False
+        """Whether a write is under way."""
 
     def close(self) -> None:
-        if self.descriptor >= 0:
-            descriptor, self.descriptor = self.descriptor, -1
-            os.close(descriptor)
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

@@ -6,11 +6,10 @@ import contextlib
 import fcntl
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ..beside import begin
 from ..errors import StoreLockedError
 from .base import NO_FILES, Listed
 from .files import UNFINISHED, Reader, Writer, sync_directory
@@ -118,18 +117,8 @@ class LocalStorage:
         return True
 
     def begin(self, work: Callable[[], _T]) -> Callable[[], _T]:
-        """Put the work off until its result is wanted: disks are read in order."""
+        """Put the work off until its result is wanted."""
         return work
-
-    def begin_all(
-        self, works: Sequence[Callable[[], _T]], *, beside: bool
-    ) -> Callable[[], list[_T]]:
-        """Begin to do them in order on another thread, or put them off as well."""
-
-        def work() -> list[_T]:
-            return [work() for work in works]
-
-        return begin(work) if beside else work
 
     def sync(self) -> None:
         """Make renames and deletions durable."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -142,13 +142,6 @@ class ObjectStorage:
     def begin(self, work: Callable[[], _T]) -> Callable[[], _T]:
         """Begin a request in another thread; the result waits for its end."""
         return _pool(os.getpid()).submit(work).result
-
-    def begin_all(
-        self, works: Sequence[Callable[[], _T]], *, beside: bool
-    ) -> Callable[[], list[_T]]:
-        """Begin a request of each: they wait, for nothing that a core does."""
-        waits = [self.begin(work) for work in works]
-        return lambda: [wait() for wait in waits]
 
     def lock(self) -> None:
         """Take note that this process writes; who else does is found by `commit`."""

@@ -22,7 +22,7 @@ pub struct Stored<'a> {
 }
 
 /// Room for a larger chunk is given back.
-const ROOM_KEPT: usize = 1 << 22;
+const ROOM_KEPT: usize = 1 << 20;
 
 thread_local! {
     /// A chunk that is read next is in cache when it is decoded, and in memory that has been used before.
@@ -45,7 +45,8 @@ impl Stored<'_> {
         let after = self.segments.partition_point(|s| (s.file, s.offset) <= (file, bytes.start));
         let at = after.checked_sub(1).ok_or_else(missing)?;
         let segment = &self.segments[at];
-        let from = usize::try_from(bytes.start - segment.offset).map_err(|_| missing())?;
+        let from =
+            bytes.start.checked_sub(segment.offset).and_then(|from| usize::try_from(from).ok()).ok_or_else(missing)?;
         let length = usize::try_from(bytes.end - bytes.start).map_err(|_| missing())?;
         let within = from.checked_add(length).filter(|end| segment.file == file && *end <= segment.length);
         let end = within.ok_or_else(missing)?;
@@ -83,7 +84,7 @@ fn read_exact_at(file: &File, room: &mut [u8], offset: u64) -> std::io::Result<(
 
 #[cfg(not(unix))]
 fn read_exact_at(_file: &File, _room: &mut [u8], _offset: u64) -> std::io::Result<()> {
-    Err(std::io::Error::from_raw_os_error(0))
+    Err(std::io::Error::from_raw_os_error(38))
 }
 
 #[cfg(all(test, unix))]
@@ -118,7 +119,9 @@ mod tests {
             assert_eq!(get(0, 700..750).as_deref(), Ok(&content[716..766]));
             assert_eq!(get(1, 10..50).as_deref(), Ok(&content[10..50]));
             assert_eq!(get(7, 3..3), Ok(Vec::new()));
-            for (file, bytes) in [(0, 99..101), (0, 100..1101), (0, 1100..1101), (1, 49..51), (2, 0..1)] {
+            for (file, bytes) in
+                [(1, 0..51), (1, 70..71), (0, 99..101), (0, 100..1101), (0, 1100..1101), (1, 49..51), (2, 0..1)]
+            {
                 let missing = Flaw::new(0, "its bytes are not there").within(PART);
                 assert_eq!(get(file, bytes), Err(missing));
             }

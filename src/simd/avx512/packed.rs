@@ -16,9 +16,12 @@ impl Avx512 {
         unsafe { pack_short(fields, widths, out) }
     }
 
-    /// As [`unpack`](crate::simd::packed::unpack), but ends earlier. No width is above [`WIDEST`].
-    pub fn unpack(self, bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
-        // SAFETY: `self` proves that the machine has what is enabled.
+    /// As [`unpack`](crate::simd::packed::unpack), but ends earlier.
+    ///
+    /// # Safety
+    /// No width is above [`WIDEST`].
+    pub unsafe fn unpack(self, bytes: &[u8], widths: &[u8], fields: &mut [u32]) -> (usize, usize) {
+        // SAFETY: `self` proves that the machine has what is enabled; the widths are the caller's to check.
         unsafe { unpack(bytes, widths, fields) }
     }
 }
