@@ -15,18 +15,9 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from .errors import CkptzError, OtherProcessError, warn
+from .errors import CkptzError, check_process, warn
 
-__all__ = ["Background", "SaveFuture", "check_process"]
-
-
-def check_process(made_in: int, what: str) -> None:
-    """Raise `OtherProcessError` in another process than that with the given number."""
-    if os.getpid() != made_in:
-        raise OtherProcessError(
-            f"{what} was made in process {made_in} and is of no use in this one, which was "
-            "forked from it; make a CheckpointManager of its own here"
-        )
+__all__ = ["Background", "SaveFuture"]
 
 
 class SaveFuture:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from .errors import OtherProcessError
+from .errors import check_process
 
 __all__ = ["begin"]
 
@@ -81,11 +81,7 @@ class _Piece(Generic[_T]):
         if not self._over and self.put_off:
             self.run()
         if not self._over:
-            if os.getpid() != self._process:
-                raise OtherProcessError(
-                    f"what process {self._process} reads or writes cannot be waited for in this "
-                    "one, which was forked from it"
-                )
+            check_process(self._process, "what is read or written beside other work")
             # Never let go of again: an interrupt may come after this, and another wait.
             self._running.acquire()
         if self._error is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
+from .errors import check_process
 from .file import PREDICTED_BASES, FileWriter
 from .layers import shape_of
 from .schema import Schema
@@ -99,7 +101,12 @@ def _drain(
     beside: bool,
 ) -> None:
     """Write all that is coded. beside: what is full is written while the next is filled."""
-    out, spare = _rooms(2 if beside else 1)
+    process = os.getpid()
+    # Not to be found by a save of something else from the callback or a signal's handler.
+    rooms: list[Bytes] = _buffers.__dict__.pop("rooms", [])
+    while len(rooms) < 1 + beside:
+        rooms.append(np.empty(_OUT_BYTES, np.uint8))
+    out, spare = rooms[0], rooms[-1]
     wait: Callable[[], object] | None = None
     try:
         while written := codec.fill(encoder, out, file.crc):
@@ -108,29 +115,23 @@ def _drain(
                 before()
             data = out[:written]
             # Less than half full is the last one.
-            if beside and 2 * written > out.size:
+            if beside and 2 * written >= out.size:
                 wait = file.begin_payload(data)
                 out, spare = spare, out
             else:
                 file.write_payload(data, summed=True)
             if progress is not None:
                 progress(written)
+            check_process(process, "this save")
     except BaseException:
-        if wait is not None:
+        if wait is not None and os.getpid() == process:
             # The file is of no use: what else is wrong with it does not matter.
             with contextlib.suppress(Exception):
                 wait()
         raise
     if wait is not None:
         wait()
-
-
-def _rooms(count: int) -> tuple[Bytes, Bytes]:
-    """Return room for coded bytes, kept for this thread, and as much again if it is asked for."""
-    rooms: list[Bytes] = _buffers.__dict__.setdefault("rooms", [])
-    while len(rooms) < count:
-        rooms.append(np.empty(_OUT_BYTES, np.uint8))
-    return rooms[0], rooms[count - 1]
+    _buffers.rooms = rooms
 
 
 def _segments(

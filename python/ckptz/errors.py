@@ -26,6 +26,7 @@ __all__ = [
     "StoreLockedError",
     "UnknownVersionError",
     "UnsupportedTypeError",
+    "check_process",
     "some",
     "warn",
 ]
@@ -88,6 +89,15 @@ class NetworkError(CkptzError, OSError):
 
 class OtherProcessError(CkptzError, RuntimeError):
     """A manager, or what it gave, in a process that was forked: it serves the one that made it."""
+
+
+def check_process(made_in: int, what: str) -> None:
+    """Raise `OtherProcessError` in another process than that with the given number."""
+    if os.getpid() != made_in:
+        raise OtherProcessError(
+            f"{what} was made in process {made_in} and is of no use in this one, which was "
+            "forked from it; make a CheckpointManager of its own here"
+        )
 
 
 class PolicyError(CkptzError, ValueError):

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from .background import check_process
-from .errors import FormatError, MissingSnapshotError, warn
+from .errors import FormatError, MissingSnapshotError, check_process, warn
 from .file import Entry
 from .loss import warn_unless_finite
 from .marks import HIDDEN, PIN, write_mark

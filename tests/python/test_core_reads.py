@@ -12,7 +12,7 @@ import pytest
 import stores
 from ckptz import codec
 from ckptz.storage.files import Reader
-from test_beside import descriptors
+from test_save_beside import descriptors
 from trees import assert_same
 
 LARGE = 300_000

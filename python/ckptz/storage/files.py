@@ -21,6 +21,7 @@ import numpy as np
 from ..beside import begin
 from ..closing import Closing
 from ..codec import Payload
+from ..errors import check_process
 from .base import Bytes
 
 __all__ = ["UNFINISHED", "Reader", "Writer", "replace_file", "sync_directory"]
@@ -109,6 +110,7 @@ class Writer:
         self._unfinished = set() if unfinished is None else unfinished
         self._unfinished.add(self.path)
         self._open: _Descriptor | None = None
+        self._process = os.getpid()
         with _naming(self._shown):
             self._open = _Descriptor(os.open(self.path, _CREATE, 0o666))
 
@@ -117,7 +119,8 @@ class Writer:
         return -1 if self._open is None else self._open.number
 
     def write(self, data: bytes | memoryview | Bytes) -> int:
-        """Write all of `data`; return its length."""
+        """Write all of `data`; return its length. Raises `OtherProcessError` in a forked child."""
+        check_process(self._process, "a file that is being written")
         with _naming(self._shown):
             return _write_all(self._descriptor, data)
 
@@ -158,15 +161,18 @@ class Writer:
 
     def rename(self, name: str) -> None:
         """Give the synced file its name. The directory must be synced for that to last."""
+        check_process(self._process, "a file that is being written")
         with _naming(self._shown):
             self.close()
             self.path.rename(self.path.with_name(name))
         self._unfinished.discard(self.path)
 
     def discard(self) -> None:
-        """Delete the file, if it has not been renamed."""
+        """Delete the file, if it has not been renamed, and if it is this process's own."""
         with contextlib.suppress(OSError):
             self.close()
+        if os.getpid() != self._process:
+            return
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
             self._unfinished.discard(self.path)
