@@ -200,22 +200,26 @@ def test_something_else_may_be_saved_by_a_signal_s_handler(tmp_path: Path, threa
     rng = np.random.default_rng(2)
     state = {"a": rng.standard_normal(3_000_000, dtype=np.float32)}
     other = {"b": rng.integers(0, 256, 1_000_000, dtype=np.uint8)}
-    handled = []
+    handled: list[int] = []
+    saving: list[int] = []
 
     def handler(*_: object) -> None:
         ckptz.save_file(other, tmp_path / "f", threads=threads)
         handled.append(1)
-        # Not sooner: the handler's own save would be interrupted, and so on.
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        if saving:
+            # Not sooner: the handler's own save would be interrupted, and so on.
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
         for round_ in range(5):
             with ckptz.CheckpointManager(tmp_path / str(round_), threads=threads) as manager:
+                saving.append(round_)
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
                 try:
                     manager.save(1, state)
                 finally:
+                    saving.clear()
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 assert_same(manager.restore(), state)
     finally:
