@@ -136,8 +136,11 @@ wide! {
         base: Against<'_, E>,
         found: &mut [(Bucket, BucketStatistics<E, D>)],
     ) -> () {
-        let zeros = [E::ZERO; BLOCK];
+        let (zeros, mut copy) = ([E::ZERO; BLOCK], [E::ZERO; BLOCK]);
         for (number, target) in target.chunks(BLOCK).enumerate() {
+            // What another thread changes meanwhile must be in the bucket that it is counted in: the mean of others may be zero.
+            copy[..target.len()].copy_from_slice(target);
+            let target = &copy[..target.len()];
             // Entries of no bucket fill up the last block. Places as wide as sums are compared most quickly.
             let (mut narrow, mut places, mut terms) = ([0; BLOCK], [0; BLOCK], [Default::default(); BLOCK]);
             let base = base.part(number * BLOCK, target.len());
@@ -178,7 +181,11 @@ fn find_extremes<E: Element, D: Domain<E>>(
         }
     }
     for (bucket, statistics) in found {
-        (statistics.least, statistics.greatest) = extremes[bucket.index()].unwrap_or_default();
+        match extremes[bucket.index()] {
+            Some(found) => (statistics.least, statistics.greatest) = found,
+            // Another thread has changed what was counted.
+            None => statistics.count = 0,
+        }
     }
 }
 

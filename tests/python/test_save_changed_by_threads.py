@@ -90,7 +90,7 @@ def test_an_array_that_changes(mode: str) -> None:
     ]
     changer.start()
     try:
-        for _ in range(60):
+        for _ in range(400):
             base = np.zeros(50_000, "f4")
             before = base.copy()
             try:
