@@ -21,7 +21,7 @@ import numpy as np
 from ..beside import begin
 from ..closing import Closing
 from ..codec import Payload
-from ..errors import check_process
+from ..errors import OtherProcessError
 from .base import Bytes
 
 __all__ = ["UNFINISHED", "Reader", "Writer", "replace_file", "sync_directory"]
@@ -120,7 +120,7 @@ class Writer:
 
     def write(self, data: bytes | memoryview | Bytes) -> int:
         """Write all of `data`; return its length. Raises `OtherProcessError` in a forked child."""
-        check_process(self._process, "a file that is being written")
+        self._check_process()
         with _naming(self._shown):
             return _write_all(self._descriptor, data)
 
@@ -139,6 +139,10 @@ class Writer:
                 descriptor.busy = False
 
         return begin(work)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise OtherProcessError(f"{self._shown}: the process that this was forked from writes")
 
     # What `zipfile` asks of a file beside `write`.
 
@@ -161,7 +165,7 @@ class Writer:
 
     def rename(self, name: str) -> None:
         """Give the synced file its name. The directory must be synced for that to last."""
-        check_process(self._process, "a file that is being written")
+        self._check_process()
         with _naming(self._shown):
             self.close()
             self.path.rename(self.path.with_name(name))
