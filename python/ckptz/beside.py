@@ -1,4 +1,4 @@
-"""Work beside other work: files are read and written while the next or last of them is computed.
+"""Work beside other work: what is coded is written while more is coded.
 
 An interrupt can come between any two steps of the main thread, so what waits here waits for plain
 locks, as in `background`: futures of the standard library can be left locked.
@@ -81,7 +81,7 @@ class _Piece(Generic[_T]):
         if not self._over and self.put_off:
             self.run()
         if not self._over:
-            check_process(self._process, "what is read or written beside other work")
+            check_process(self._process, "what is done beside other work")
             # Never let go of again: an interrupt may come after this, and another wait.
             self._running.acquire()
         if self._error is not None:

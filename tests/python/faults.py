@@ -147,6 +147,20 @@ def check_after_failure(
     assert manager.verify().ok
 
 
+def save_with(
+    fault: Fault, manager: ckptz.CheckpointManager, step: int, tree: stores.State
+) -> BaseException | None:
+    """Save while a call fails; return the error, which must be that of the call."""
+    with fault.armed():
+        try:
+            manager.save(step, tree)
+            return None
+        except (OSError, KeyboardInterrupt) as error:
+            found = error
+    assert same_kind(found, fault.error)
+    return found
+
+
 def interrupted(work: Callable[[], object], number: int, event: str = "line") -> bool:
     """Whether there was a line (or opcode) of the package with this number; interrupts it there."""
     package = str(Path(ckptz.__file__).parent)
