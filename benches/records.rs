@@ -137,7 +137,7 @@ fn main() {
         }
     };
     run("weights, levels 3", Spec::lossy(3), &weights, false);
-    for coding in [CodingChoice::Plain, CodingChoice::Mask, CodingChoice::Tokens] {
+    for coding in [CodingChoice::Plain, CodingChoice::Pairs, CodingChoice::Mask, CodingChoice::Tokens] {
         run("weights, levels 3, coding", with_coding(coding), &weights, false);
     }
     run("weights, levels 2", Spec::lossy(2), &weights, false);

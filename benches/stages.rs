@@ -54,7 +54,7 @@ fn codings() {
             u8::from(marked) * (1 + (6.0 * random.uniform() * random.uniform()) as u8)
         };
         let symbols: Vec<u8> = (0..ENTRIES).map(|_| symbol()).collect();
-        for choice in [CodingChoice::Plain, CodingChoice::Mask, CodingChoice::Tokens] {
+        for choice in [CodingChoice::Plain, CodingChoice::Pairs, CodingChoice::Mask, CodingChoice::Tokens] {
             let stage = CodingStage::new(choice, 6, &symbols);
             let (mut stored, mut decoded) = (Vec::new(), vec![0; ENTRIES]);
             let encode = best(|| stage.encode(black_box(&symbols), &mut stored));

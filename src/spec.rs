@@ -1,7 +1,7 @@
 //! What is asked of the encoder for one tensor. What was done is in its [`RecordHeader`](crate::header::RecordHeader).
 
 use crate::bound::Bound;
-use crate::coding::CodingChoice;
+use crate::coding::{CodingChoice, LARGE};
 use crate::error::{Error, Result};
 use crate::header::{CHUNK_LOG2, DEFAULT_CHUNK_LOG2};
 use crate::promote::{Promotion, Representative};
@@ -38,6 +38,16 @@ pub struct Lossy {
     pub exact_fallback: bool,
     /// Tensors with fewer elements are coded exactly.
     pub least_elements: usize,
+}
+
+impl Lossy {
+    /// As [`Spec::may_pair`]: where a table of pairs is nothing beside the symbols.
+    pub fn may_pair(&self, elements: usize) -> bool {
+        match self.coding {
+            CodingChoice::Cheapest => elements as u64 >= LARGE,
+            choice => choice == CodingChoice::Pairs,
+        }
+    }
 }
 
 /// The domain that deltas are taken in.
@@ -95,6 +105,11 @@ impl Spec {
             least_elements: 0,
         };
         Spec { lossy: Some(lossy), links: false, predict: false, chunk_log2: DEFAULT_CHUNK_LOG2 }
+    }
+
+    /// Whether a tensor of so many elements may be coded in pairs of symbols.
+    pub fn may_pair(&self, elements: usize) -> bool {
+        self.lossy.is_some_and(|lossy| lossy.may_pair(elements))
     }
 
     /// Checks the ranges of all numbers.

@@ -71,6 +71,7 @@ fn lossy() -> impl Strategy<Value = Lossy> {
             CodingChoice::Mask,
             CodingChoice::Tokens,
             CodingChoice::Fixed,
+            CodingChoice::Pairs,
         ]),
         any::<bool>(),
         prop::sample::select(vec![0usize, 16]),

@@ -532,7 +532,7 @@ def read_coded(cur, rec):
     if rec.kind < 5:
         rec.coding, rec.r = rec.coding & 7, rec.coding >> 3
         cur.uint(2)  # the error is for information
-    need(rec.coding <= 4 and rec.r <= 23, "an unknown coding, or too many refinement bits")
+    need(rec.coding <= 5 and rec.r <= 23, "an unknown coding, or too many refinement bits")
     size = int(arithmetic[2])
     if rec.base == 2:
         rec.formula = cur.uint(1)
@@ -569,6 +569,9 @@ def read_tables(cur, rec):
         rec.rho, rows = cur.uint(1), cur.uint(1)
         need(rec.rho <= 4 and 2 <= rec.K * rows <= 256 and rows <= (1 << rec.rho) + 24 - rec.rho, "wrong tokens")
         rec.tables = [huffman_table(packed_lengths(cur, rec.K, rec.K * rows))]
+    elif rec.coding == 5:
+        need(rec.K, "pairs without symbols")
+        rec.tables = [huffman_table(nibbles(cur, (rec.K + 1) ** 2))]
 
 
 def nibbles(cur, n):
@@ -687,6 +690,11 @@ def read_symbols(cur, rec, n):
         hit = np.cumsum(zeros + 1) - 1
         need(not count or hit[-1] < n, "tokens past the end")
         symbols[hit] = symbol + 1
+    elif rec.coding == 5:
+        second, first = np.divmod(read_group(cur, n + 1 >> 1, rec.tables[0]), rec.K + 1)
+        both = np.stack([first, second], 1).ravel()
+        need(not both[n:].any(), "a pair goes past the end")
+        symbols = both[:n]
     else:
         symbols = bit_fields(cur, np.full(n, rec.K.bit_length())).astype(np.int64)
         need(symbols.max() <= rec.K, "a symbol above K")
@@ -969,7 +977,7 @@ class File:
             )
             self.kind, self.features = head[9], int.from_bytes(head[12:], "little")
             need(head[8] == 1, f"format version {head[8]} is unknown to this reader")
-            need(not self.features >> 4, f"features {self.features:#x} need a reader of revision {head[10]}")
+            need(not self.features >> 5, f"features {self.features:#x} need a reader of revision {head[10]}")
             need(1 <= self.kind <= (4 if self.features & 4 else 2) and head[11] == 0, "an unknown kind of file")
             self.read_entries(Cursor(meta))
 
@@ -1012,6 +1020,7 @@ class File:
             cur.end()
             for rec in entry.records:
                 need(rec.base != 2 or self.features & 2, "a predicted base without its feature bit")
+                need(rec.coding != 5 or self.features & 16, "coding pairs without its feature bit")
                 rec.spans, rec.place = [None] * len(rec.index), order.setdefault(rec.tensor.key, len(order))
             for i in stored_order(entry.records):
                 rec = entry.records[i]

@@ -45,6 +45,7 @@ fn spec(input: &mut Input<'_>) -> Spec {
                 CodingChoice::Mask,
                 CodingChoice::Tokens,
                 CodingChoice::Fixed,
+                CodingChoice::Pairs,
             ],
         ),
         exact_fallback: input.u8() & 1 == 1,

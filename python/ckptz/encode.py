@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from . import codec
 from .errors import check_process
-from .file import PREDICTED_BASES, FileWriter
+from .file import PAIRS, PREDICTED_BASES, FileWriter
 from .layers import shape_of
 from .schema import Schema
 from .state import contiguous, is_contiguous
@@ -63,6 +63,8 @@ def encode_tensors(
     search: whether to look for more tensors that others predict.
     """
     headers, lossy, finite = [], False, True
+    if not residual and _may_pair(schema, bases, specs):
+        file.features |= PAIRS
     for start, targets in _segments(arrays, {number: bases[number] for number in stale}):
         part = slice(start, start + len(targets))
         elements = [shape_of(node)[0] for node in schema.tensors[part]]
@@ -86,6 +88,14 @@ def encode_tensors(
         headers.append(found[0])
         lossy, finite = lossy or found[1], finite and found[2]
     return Encoded(b"".join(headers), lossy, finite)
+
+
+def _may_pair(schema: Schema, bases: Sequence[Bytes | None], specs: Sequence[codec.Spec]) -> bool:
+    tensors = zip(schema.tensors, bases, specs, strict=True)
+    return any(
+        base is not None and spec.may_pair(base.size // (node.itemsize or 1))
+        for node, base, spec in tensors
+    )
 
 
 def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:

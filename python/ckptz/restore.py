@@ -15,7 +15,7 @@ from . import codec
 from .closing import Closing
 from .dtypes import numpy_dtype
 from .errors import ChecksumError, FormatError, warn
-from .file import PAYLOAD_AT, PREDICTED_BASES
+from .file import PAIRS, PAYLOAD_AT, PREDICTED_BASES
 from .layers import (
     MOST_FILES,
     LayerFiles,
@@ -171,8 +171,11 @@ class OpenChain(Closing):
                 files[-1] = [snapshot_of(self._files.stored[-1], self._members, residual=True)]
             chain = codec.Chain(self._numbering.shapes(), files, path, every_layer)
         for number, (layer, (file, _)) in enumerate(zip(layers, path, strict=True)):
-            if chain.predicts(number) and not self._files.readers[file].features & PREDICTED_BASES:
+            features = self._files.readers[file].features
+            if chain.predicts(number) and not features & PREDICTED_BASES:
                 raise self._about(layer, "offset 12: predicted bases without their feature bit")
+            if chain.has_pairs(number) and not features & PAIRS:
+                raise self._about(layer, "offset 12: coding pairs without its feature bit")
         for number, length in enumerate(chain.payload_bytes()):
             found = self._files.readers[number].payload_bytes
             if found != length:

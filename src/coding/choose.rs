@@ -2,7 +2,7 @@
 
 use super::histogram::{FINEST_RHO, Histogram};
 use super::tables::{FIRST_LENGTH_BITS, packed_bits};
-use super::{Coding, Tokens};
+use super::{Coding, Pairs, Tokens};
 use crate::huffman::{Code, MAX_LENGTH, best_lengths, coded_bits, group_bits, quick_lengths};
 
 /// Which codings may be taken.
@@ -16,10 +16,12 @@ pub enum CodingChoice {
     Mask,
     Tokens,
     Fixed,
+    Pairs,
 }
 
-/// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part.
-const LARGE: u64 = 1 << 18;
+/// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part; and pairs,
+/// with their larger table, may be worth counting.
+pub const LARGE: u64 = 1 << 18;
 const QUICKER_WORTH: u64 = 100;
 
 /// Bits of a record's raw fields in all chunks.
@@ -51,6 +53,7 @@ impl Coding {
             CodingChoice::Mask => matches!(draft.form, Form::Mask { .. }),
             CodingChoice::Tokens => matches!(draft.form, Form::Tokens { .. }),
             CodingChoice::Fixed => matches!(draft.form, Form::Fixed(_)),
+            CodingChoice::Pairs => matches!(draft.form, Form::Pairs { .. }),
         };
         let optimal_plain = || plain(counts, highest, |of| best_lengths(of, MAX_LENGTH)).candidate();
         if choice == CodingChoice::Plain {
@@ -80,6 +83,7 @@ enum Form {
     Mask { masks: Vec<u8>, symbols: Option<Vec<u8>> },
     Tokens { rho: u32, highest: u8, lengths: Vec<u8> },
     Fixed(u32),
+    Pairs { highest: u8, lengths: Vec<u8> },
 }
 
 impl Draft {
@@ -90,6 +94,7 @@ impl Draft {
             Form::Mask { masks, symbols } => Coding::Mask { masks: code(masks), symbols: symbols.map(code) },
             Form::Tokens { rho, highest, lengths } => Coding::Tokens(Tokens { rho, highest, code: code(lengths) }),
             Form::Fixed(width) => Coding::Fixed(width),
+            Form::Pairs { highest, lengths } => Coding::Pairs(Pairs { highest, code: code(lengths) }),
         };
         Candidate { coding, bits: self.bits }
     }
@@ -105,6 +110,7 @@ pub fn all(counts: &Histogram, highest: u8, fields: FieldBits) -> Vec<Candidate>
 fn drafts(counts: &Histogram, highest: u8, fields: FieldBits, all: bool) -> Vec<Draft> {
     let quick = |of: &[u64]| quick_lengths(of, fields.of_others);
     let mut drafts = vec![plain(counts, highest, quick), fixed(counts, highest)];
+    drafts.extend(pairs(counts, highest));
     drafts.iter_mut().for_each(|draft| draft.bits += fields.of_zeros);
     let below = |drafts: &[Draft]| {
         let best = drafts.iter().map(|draft| draft.bits).min();
@@ -127,6 +133,19 @@ fn plain(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>
 fn fixed(counts: &Histogram, highest: u8) -> Draft {
     let width = 8 - highest.leading_zeros();
     Draft { form: Form::Fixed(width), bits: counts.elements * u64::from(width) }
+}
+
+/// `None` where pairs have not been counted.
+fn pairs(counts: &Histogram, highest: u8) -> Option<Draft> {
+    let rows = counts.pairs.chunks(16).take(usize::from(highest) + 1);
+    let counts_of: Vec<u64> = rows.flat_map(|row| &row[..=usize::from(highest)]).copied().collect();
+    if counts_of.is_empty() {
+        return None;
+    }
+    let lengths = best_lengths(&counts_of, MAX_LENGTH);
+    let units = counts.elements.div_ceil(2) as usize;
+    let bits = 4 * counts_of.len() as u64 + group_bits(units, coded_bits(&counts_of, &lengths));
+    Some(Draft { form: Form::Pairs { highest, lengths }, bits })
 }
 
 /// `None` where it takes `below` bits at least: a codeword has one or more.

@@ -14,6 +14,8 @@ pub struct Histogram {
     pub masks: Vec<u64>,
     /// `[class at FINEST_RHO][symbol - 1]`
     pub runs: Vec<[u64; 15]>,
+    /// Of two symbols each, by the first + 16 * the second; nothing where pairs are not counted.
+    pub pairs: Vec<u64>,
     /// Elements counted.
     pub elements: u64,
 }
@@ -21,14 +23,22 @@ pub struct Histogram {
 impl Default for Histogram {
     fn default() -> Self {
         let rows = classes(1 << 24, FINEST_RHO) as usize;
-        Histogram { symbols: [0; 16], masks: vec![0; 256], runs: vec![[0; 15]; rows], elements: 0 }
+        Histogram { symbols: [0; 16], masks: vec![0; 256], runs: vec![[0; 15]; rows], pairs: Vec::new(), elements: 0 }
     }
 }
 
 impl Histogram {
+    /// One that counts pairs as well.
+    pub fn with_pairs() -> Self {
+        Histogram { pairs: vec![0; 256], ..Histogram::default() }
+    }
+
     /// Counts the symbols of one chunk.
     pub fn count(&mut self, symbols: &[u8]) {
         self.elements += symbols.len() as u64;
+        if !self.pairs.is_empty() {
+            count_pairs(symbols, &mut self.pairs);
+        }
         let (mut marks, mut following) = (Vec::new(), Vec::new());
         mark_from(symbols, 1, &mut marks);
         follow(&marks, &mut following);
@@ -62,6 +72,7 @@ impl Histogram {
         let add = |into: &mut [u64], from: &[u64]| into.iter_mut().zip(from).for_each(|(a, b)| *a += b);
         add(&mut self.symbols, &other.symbols);
         add(&mut self.masks, &other.masks);
+        add(&mut self.pairs, &other.pairs);
         add(self.runs.as_flattened_mut(), other.runs.as_flattened());
     }
 
@@ -73,6 +84,8 @@ impl Histogram {
         let highest = usize::from(highest);
         self.symbols[..=highest].iter_mut().for_each(scaled);
         self.masks.iter_mut().for_each(scaled);
+        let pairs = self.pairs.chunks_mut(16).take(highest + 1);
+        pairs.flat_map(|row| &mut row[..=highest]).for_each(scaled);
         let possible = classes(1 << chunk_log2, FINEST_RHO) as usize;
         self.runs[..possible].iter_mut().flat_map(|row| &mut row[..highest]).for_each(scaled);
         self.elements = self.symbols.iter().sum();
@@ -119,6 +132,27 @@ bits! {
     }
 }
 
+/// The last of an odd number is paired with 0.
+fn count_pairs(symbols: &[u8], pairs: &mut [u64]) {
+    // Four counts that take turns: one, raised again and again, waits for itself.
+    let mut counts = [[0u32; 256]; 4];
+    let (eights, rest) = symbols.as_chunks::<8>();
+    for eight in eights {
+        let both = u64::from_le_bytes(*eight);
+        // Bytes 0, 2, 4 and 6: two symbols, of four bits each.
+        let units = both | both >> 4;
+        for (k, counts) in counts.iter_mut().enumerate() {
+            counts[(units >> (16 * k) & 255) as usize] += 1;
+        }
+    }
+    for pair in rest.chunks(2) {
+        counts[0][usize::from(pair[0] | pair.get(1).map_or(0, |second| second << 4))] += 1;
+    }
+    for (unit, pairs) in pairs.iter_mut().enumerate() {
+        *pairs += counts.iter().map(|counts| u64::from(counts[unit])).sum::<u64>();
+    }
+}
+
 /// `entries`: that there are marks for.
 fn count_masks(marks: &[u64], entries: usize, masks: &mut [u64]) {
     let bytes = marks.iter().flat_map(|marks| marks.to_le_bytes());
@@ -154,7 +188,10 @@ mod tests {
 
     /// Entry by entry.
     fn plain(symbols: &[u8]) -> Histogram {
-        let mut plain = Histogram { elements: symbols.len() as u64, ..Histogram::default() };
+        let mut plain = Histogram { elements: symbols.len() as u64, ..Histogram::with_pairs() };
+        symbols
+            .chunks(2)
+            .for_each(|pair| plain.pairs[usize::from(pair[0]) + 16 * usize::from(*pair.get(1).unwrap_or(&0))] += 1);
         symbols.iter().for_each(|&symbol| plain.symbols[usize::from(symbol)] += 1);
         symbols.chunks(8).for_each(|group| plain.masks[usize::from(mask_byte(group))] += 1);
         for_each_token(symbols, |run, symbol| {
@@ -171,7 +208,7 @@ mod tests {
             let mut symbols: Vec<u8> = symbols.iter().map(|&(symbol, rank)| if rank < density { symbol } else { 0 }).collect();
             let middle = symbols.len() / 2;
             symbols.splice(middle..middle, vec![0; gap]);
-            let mut counts = Histogram::default();
+            let mut counts = Histogram::with_pairs();
             counts.count(&symbols);
             prop_assert_eq!(&counts, &plain(&symbols));
         }

@@ -1,4 +1,4 @@
-//! How the symbols of a record's chunks are written: five codings, one choice (format.md, section 6).
+//! How the symbols of a record's chunks are written: six codings, one choice (format.md, section 6).
 //!
 //! [`Histogram`] counts what each coding would have to write; [`Coding::choose`] takes the cheapest;
 //! [`Coding::encode`] and [`Decoding::decode`] write and read one chunk.
@@ -8,14 +8,16 @@ mod fields;
 mod histogram;
 mod mask;
 mod packed;
+mod pairs;
 mod stage;
 mod tables;
 pub(crate) mod tokens;
 
-pub use choose::{Candidate, CodingChoice, FieldBits};
+pub use choose::{Candidate, CodingChoice, FieldBits, LARGE};
 pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
 pub use packed::{pack, unpack};
+pub use pairs::Pairs;
 pub use stage::CodingStage;
 
 use crate::bits::{BitReader, BitWriter};
@@ -39,6 +41,8 @@ pub enum Coding {
     Tokens(Tokens),
     /// Symbols as integers of this many bits.
     Fixed(u32),
+    /// Codewords for two symbols each.
+    Pairs(Pairs),
 }
 
 /// The token code of a record.
@@ -79,12 +83,13 @@ impl Coding {
             Coding::Mask { .. } => 2,
             Coding::Tokens(_) => 3,
             Coding::Fixed(_) => 4,
+            Coding::Pairs(_) => 5,
         }
     }
 
     /// The coding's name in messages and statistics.
     pub fn name(&self) -> &'static str {
-        ["constant", "plain", "mask", "tokens", "fixed"][usize::from(self.number())]
+        ["constant", "plain", "mask", "tokens", "fixed", "pairs"][usize::from(self.number())]
     }
 
     /// The code lengths of symbols 0, 1 .. in the plain coding.
@@ -104,6 +109,7 @@ impl Coding {
             Coding::Plain(code) => scratch.unfit |= !encode_group(symbols, code, &mut scratch.streams, out),
             Coding::Mask { masks, symbols: code } => mask::encode(symbols, masks, code.as_ref(), scratch, out),
             Coding::Tokens(tokens) => tokens::encode(symbols, tokens, scratch, out),
+            Coding::Pairs(pairs) => pairs::encode(symbols, pairs, scratch, out),
             Coding::Fixed(width) => {
                 scratch.unfit |= highest_of(symbols) >> width != 0;
                 let mut writer = BitWriter::new(out);
@@ -120,6 +126,7 @@ pub struct Decoding {
     highest: u8,
     first: Option<Decoder>,
     second: Option<Decoder>,
+    pairs: Option<Decoder<2>>,
     meanings: Option<tokens::Meanings>,
 }
 
@@ -130,10 +137,15 @@ impl Decoding {
             Coding::Plain(code) => (Some(Decoder::new(code)), None),
             Coding::Mask { masks, symbols } => (Some(Decoder::new(masks)), symbols.as_ref().map(Decoder::new)),
             Coding::Tokens(tokens) => (Some(Decoder::new(&tokens.code)), None),
-            Coding::Constant(_) | Coding::Fixed(_) => (None, None),
+            Coding::Constant(_) | Coding::Fixed(_) | Coding::Pairs(_) => (None, None),
         };
         let meanings = if let Coding::Tokens(tokens) = &coding { Some(tokens::Meanings::new(tokens)) } else { None };
-        Decoding { coding, highest, first, second, meanings }
+        let pairs = if let Coding::Pairs(pairs) = &coding {
+            Some(Decoder::of_meanings(&pairs.code, pairs.meanings()))
+        } else {
+            None
+        };
+        Decoding { coding, highest, first, second, pairs, meanings }
     }
 
     pub fn coding(&self) -> &Coding {
@@ -151,6 +163,10 @@ impl Decoding {
             (Coding::Tokens(_), Some(decoder)) => {
                 let Some(meanings) = &self.meanings else { return Err(input.flaw("tokens without meanings")) };
                 tokens::decode(input, decoder, meanings, symbols, scratch)?;
+            }
+            (Coding::Pairs(_), _) => {
+                let Some(decoder) = &self.pairs else { return Err(input.flaw("pairs without meanings")) };
+                decode_group(input, decoder, symbols, &mut scratch.ahead)?;
             }
             (coding, _) => {
                 let Coding::Fixed(width) = coding else { return Err(input.flaw("a coding without tables")) };

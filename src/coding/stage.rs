@@ -15,7 +15,7 @@ pub struct CodingStage {
 
 impl CodingStage {
     pub fn new(choice: CodingChoice, highest: u8, symbols: &[u8]) -> Self {
-        let mut counts = Histogram::default();
+        let mut counts = Histogram::with_pairs();
         symbols.chunks(CHUNK).for_each(|chunk| counts.count(chunk));
         let coding = Coding::choose(&counts, highest, FieldBits::default(), choice).coding;
         CodingStage { decoding: Decoding::new(coding.clone(), highest), coding, scratch: RefCell::default() }

@@ -1,6 +1,6 @@
 //! Code tables in a record header (format.md, section 6).
 
-use super::{Coding, Tokens};
+use super::{Coding, Pairs, Tokens};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
 use crate::huffman::Code;
@@ -28,6 +28,7 @@ impl Coding {
                 write_packed(tokens.code.lengths(), row, out);
             }
             Coding::Fixed(_) => {}
+            Coding::Pairs(pairs) => write_nibbles(pairs.code.lengths(), out),
         }
     }
 
@@ -49,7 +50,8 @@ impl Coding {
             },
             3 => read_tokens(highest, input)?,
             4 if highest > 0 => Coding::Fixed(8 - highest.leading_zeros()),
-            2 | 4 => return Err(input.flaw("a coding of marks without symbols")),
+            5 if highest > 0 => Coding::Pairs(Pairs { highest, code: read_nibbles(Pairs::units(highest), input)? }),
+            2 | 4 | 5 => return Err(input.flaw("a coding that needs symbols without any")),
             _ => return Err(input.flaw("an unknown coding")),
         })
     }

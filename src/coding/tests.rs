@@ -16,9 +16,9 @@ fn chunks() -> impl Strategy<Value = (u8, Vec<Vec<u8>>)> {
 }
 
 fn histogram(chunks: &[Vec<u8>]) -> Histogram {
-    let mut all = Histogram::default();
+    let mut all = Histogram::with_pairs();
     for chunk in chunks {
-        let mut one = Histogram::default();
+        let mut one = Histogram::with_pairs();
         one.count(chunk);
         all.merge(one);
     }

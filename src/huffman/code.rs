@@ -166,7 +166,7 @@ mod tests {
             for symbol in 0..counts.len() {
                 let (word, length) = code.word(symbol as u8);
                 if length > 0 {
-                    prop_assert_eq!(decoder.symbol(word | junk << length), (symbol as u8, length));
+                    prop_assert_eq!(decoder.symbols(word | junk << length), ([symbol as u8], length));
                 }
             }
         }

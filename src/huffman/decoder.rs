@@ -1,14 +1,16 @@
-//! The tables that decode a code: one symbol a look-up, or up to six.
+//! The tables that decode a code: one codeword a look-up, or up to six symbols.
 
 use super::{Code, MAX_LENGTH};
 use crate::simd::streams::Entries;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Finds the symbols that a stream goes on with.
-pub struct Decoder {
-    /// Indexed by the next [`MAX_LENGTH`] bits: symbol, and its length in the high byte.
+/// Finds the symbols that a stream goes on with, of which a codeword stands for `N`.
+pub struct Decoder<const N: usize = 1> {
+    /// Indexed by the next [`MAX_LENGTH`] bits: what the code has a word for, and the word's length in the high byte.
     single: Vec<u16>,
+    /// What that stands for.
+    meanings: Box<[[u8; N]; 256]>,
     /// Made when there have been enough symbols to repay it.
     several: OnceLock<Entries>,
     /// Symbols that it would have served for.
@@ -20,6 +22,13 @@ const SEVERAL_FROM: usize = 8192;
 
 impl Decoder {
     pub fn new(code: &Code) -> Self {
+        Decoder::of_meanings(code, Box::new(std::array::from_fn(|unit| [unit as u8])))
+    }
+}
+
+impl<const N: usize> Decoder<N> {
+    /// `meanings`: the symbols that each of what the code has words for stands for.
+    pub fn of_meanings(code: &Code, meanings: Box<[[u8; N]; 256]>) -> Self {
         let mut single = vec![0; 1 << MAX_LENGTH];
         for (symbol, (&word, &length)) in code.words().iter().zip(code.lengths()).enumerate() {
             if length > 0 {
@@ -28,14 +37,14 @@ impl Decoder {
                 }
             }
         }
-        Decoder { single, several: OnceLock::new(), wanted: AtomicUsize::new(0) }
+        Decoder { single, meanings, several: OnceLock::new(), wanted: AtomicUsize::new(0) }
     }
 
-    /// Symbol and length of the code that the lowest bits of `bits` start with.
+    /// Symbols and length of the codeword that the lowest bits of `bits` start with.
     #[inline(always)]
-    pub fn symbol(&self, bits: u64) -> (u8, u32) {
+    pub fn symbols(&self, bits: u64) -> ([u8; N], u32) {
         let entry = self.single[(bits & ((1 << MAX_LENGTH) - 1)) as usize];
-        (entry as u8, u32::from(entry >> 8))
+        (self.meanings[usize::from(entry as u8)], u32::from(entry >> 8))
     }
 
     /// The table of several symbols a look-up, for `symbols` more; `None` where it does not pay yet.
@@ -45,7 +54,7 @@ impl Decoder {
         }
         // A race only makes the table a little sooner or later.
         let wanted = self.wanted.fetch_add(symbols, Ordering::Relaxed) + symbols;
-        (wanted >= SEVERAL_FROM).then(|| self.several.get_or_init(|| Entries::new(|bits| self.symbol(bits))))
+        (wanted >= SEVERAL_FROM).then(|| self.several.get_or_init(|| Entries::new(|bits| self.symbols(bits))))
     }
 }
 
@@ -63,7 +72,7 @@ mod tests {
             prop_assert!(count >= 1 && used <= 11);
             let mut bits = index;
             for k in 0..count {
-                let (symbol, length) = decoder.symbol(bits);
+                let ([symbol], length) = decoder.symbols(bits);
                 prop_assert_eq!(symbol, (entry >> (8 + 8 * k)) as u8);
                 bits >>= length;
             }

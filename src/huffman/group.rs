@@ -2,11 +2,11 @@
 
 use super::{Code, Decoder, FOUR_STREAMS_FROM};
 use crate::bits::BitReader;
-use crate::error::Parsed;
+use crate::error::{Flaw, Parsed};
 use crate::kernels::Pending;
 use crate::simd::ahead::Ahead;
 use crate::simd::bits;
-use crate::simd::streams::{Stand, decode_four};
+use crate::simd::streams::{Stand, decode_beside};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
 use crate::wire::{Reader, put_varint};
@@ -106,13 +106,19 @@ fn join((first, length): (u64, u32), (second, second_length): (u64, u32)) -> (u6
     (first | second << length, length + second_length)
 }
 
-/// Reads a group of `symbols.len()` symbols. `ahead` is asked for meanwhile.
-pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8], ahead: &mut Ahead) -> Parsed<()> {
+/// Reads a group of `symbols.len()` symbols, `N` a codeword. `ahead` is asked for meanwhile.
+pub fn decode_group<const N: usize>(
+    input: &mut Reader<'_>,
+    decoder: &Decoder<N>,
+    symbols: &mut [u8],
+    ahead: &mut Ahead,
+) -> Parsed<()> {
     if symbols.is_empty() {
         return Ok(());
     }
+    let words = symbols.len().div_ceil(N);
     let mut lengths = [0; 4];
-    for (length, _) in lengths.iter_mut().zip(stream_ranges(symbols.len())) {
+    for (length, _) in lengths.iter_mut().zip(stream_ranges(words)) {
         *length = input.count()?;
     }
     let mut streams: [(usize, &[u8]); 4] = [(0, &[]); 4];
@@ -120,9 +126,11 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
         *stream = (input.position(), input.slice(length)?);
     }
     let stands = decode_start(decoder, streams.map(|stream| stream.1), symbols, ahead);
-    for (k, range) in stream_ranges(symbols.len()).enumerate() {
+    for (k, range) in stream_ranges(words).enumerate() {
         let (start, bytes) = streams[k];
-        let used = decode_stream(bytes, decoder, stands[k], &mut symbols[range]).map_err(|flaw| flaw.shifted(start))?;
+        let end = symbols.len().min(N * range.end);
+        let symbols = &mut symbols[N * range.start..end];
+        let used = decode_stream(bytes, decoder, stands[k], symbols).map_err(|flaw| flaw.shifted(start))?;
         if used != bytes.len() {
             return Err(input.flaw("a stream is longer than its symbols"));
         }
@@ -131,28 +139,52 @@ pub fn decode_group(input: &mut Reader<'_>, decoder: &Decoder, symbols: &mut [u8
 }
 
 /// Decodes what is quick to decode of a long group.
-fn decode_start(decoder: &Decoder, streams: [&[u8]; 4], symbols: &mut [u8], ahead: &mut Ahead) -> [Stand; 4] {
-    if symbols.len() < FOUR_STREAMS_FROM {
+fn decode_start<const N: usize>(
+    decoder: &Decoder<N>,
+    streams: [&[u8]; 4],
+    symbols: &mut [u8],
+    ahead: &mut Ahead,
+) -> [Stand; 4] {
+    let words = symbols.len().div_ceil(N);
+    if words < FOUR_STREAMS_FROM {
         return [Stand::default(); 4];
     }
-    let Some(entries) = decoder.entries(symbols.len()) else { return [Stand::default(); 4] };
-    let quarter = stream_ends(symbols.len())[0];
+    let Some(entries) = decoder.entries(words) else { return [Stand::default(); 4] };
+    let quarter = N * stream_ends(words)[0];
     let (a, rest) = symbols.split_at_mut(quarter);
     let (b, rest) = rest.split_at_mut(quarter);
     let (c, d) = rest.split_at_mut(quarter);
-    decode_four(entries, streams, [a, b, c, d], ahead)
+    let mut outputs = [a, b, c, d];
+    let mut stands =
+        decode_beside(entries, streams, outputs.each_mut().map(|o| &mut **o), [Stand::default(); 4], ahead);
+    // Where symbols are not alike everywhere, one stream ends long before the others.
+    for (stand, (stream, output)) in stands.iter_mut().zip(streams.into_iter().zip(outputs)) {
+        [*stand] = decode_beside(entries, [stream], [output], [*stand], &mut Ahead::default());
+    }
+    stands
 }
 
 /// Decodes the rest of a stream and returns how many bytes it has.
-fn decode_stream(bytes: &[u8], decoder: &Decoder, from: Stand, symbols: &mut [u8]) -> Parsed<usize> {
-    let mut reader = BitReader::new(&bytes[from.bits / 8..]);
-    reader.get((from.bits % 8) as u32)?;
-    for slot in &mut symbols[from.symbols..] {
-        let (symbol, length) = decoder.symbol(reader.peek());
+fn decode_stream<const N: usize>(bytes: &[u8], decoder: &Decoder<N>, from: Stand, symbols: &mut [u8]) -> Parsed<usize> {
+    let at = from.bits / 8;
+    let rest = decode_words(&bytes[at..], (from.bits % 8) as u32, decoder, &mut symbols[from.symbols..]);
+    Ok(at + rest.map_err(|flaw| flaw.shifted(at))?)
+}
+
+/// Codeword by codeword, from a bit of the first byte on.
+fn decode_words<const N: usize>(bytes: &[u8], first: u32, decoder: &Decoder<N>, symbols: &mut [u8]) -> Parsed<usize> {
+    let mut reader = BitReader::new(bytes);
+    reader.get(first)?;
+    for slots in symbols.chunks_mut(N) {
+        let (found, length) = decoder.symbols(reader.peek());
         reader.take(length)?;
-        *slot = symbol;
+        let (found, past_the_end) = found.split_at(slots.len());
+        slots.copy_from_slice(found);
+        if past_the_end.iter().any(|symbol| *symbol != 0) {
+            return Err(Flaw::new(bytes.len(), "a codeword's symbols go past the end"));
+        }
     }
-    Ok(from.bits / 8 + reader.finish()?)
+    reader.finish()
 }
 
 /// An upper bound, in bits, of what a group takes besides its codes.
@@ -192,6 +224,26 @@ mod tests {
         }
 
         #[test]
+        fn groups_of_pairs_come_back(mut symbols in prop::collection::vec(0u8..4, 0..6000), rare: bool) {
+            // The second half is coded in fewer bits, so that streams end one long before the other.
+            let half = symbols.len() / 2;
+            symbols[half..].iter_mut().for_each(|symbol| *symbol &= if rare { 0 } else { 3 });
+            let meanings: Box<[[u8; 2]; 256]> = Box::new(std::array::from_fn(|unit| [unit as u8 & 3, unit as u8 >> 2 & 3]));
+            let units: Vec<u8> = symbols.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 2)).collect();
+            let mut counts = [1u64; 16];
+            units.iter().for_each(|&unit| counts[usize::from(unit)] += 1);
+            let code = Code::of_counts(&counts);
+            let (mut scratch, mut out) = (Vec::new(), Vec::new());
+            prop_assert!(encode_group(&units, &code, &mut scratch, &mut out));
+            let mut decoded = vec![9; symbols.len()];
+            let mut reader = Reader::new(&out);
+            let decoder = Decoder::of_meanings(&code, meanings);
+            decode_group(&mut reader, &decoder, &mut decoded, &mut Ahead::default()).expect("own output");
+            prop_assert_eq!(reader.remaining(), 0);
+            prop_assert_eq!(decoded, symbols);
+        }
+
+        #[test]
         fn damage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), n in 0usize..2000) {
             let decoder = Decoder::new(&Code::of_counts(&[9, 5, 3, 1, 1]));
             let mut decoded = vec![0; n];
@@ -199,6 +251,20 @@ mod tests {
                 prop_assert!(decoded.iter().all(|&s| s < 5));
             }
         }
+    }
+
+    #[test]
+    fn a_pair_past_the_end_is_refused() {
+        let code = Code::of_counts(&[5, 3, 2, 2]);
+        let decoder =
+            Decoder::of_meanings(&code, Box::new(std::array::from_fn(|unit| [unit as u8 & 1, unit as u8 >> 1 & 1])));
+        let (mut scratch, mut out) = (Vec::new(), Vec::new());
+        assert!(encode_group(&[0, 1, 3], &code, &mut scratch, &mut out));
+        let mut decoded = [9; 6];
+        assert!(decode_group(&mut Reader::new(&out), &decoder, &mut decoded, &mut Ahead::default()).is_ok());
+        assert_eq!(decoded, [0, 0, 1, 0, 1, 1]);
+        let told = decode_group(&mut Reader::new(&out), &decoder, &mut decoded[..5], &mut Ahead::default());
+        assert!(told.is_err_and(|flaw| flaw == Flaw::new(out.len(), "a codeword's symbols go past the end")));
     }
 
     #[test]

@@ -170,6 +170,14 @@ fn read_symbols(input: &mut Bytes<'_>, coding: &Coding, highest: u8, n: usize) -
             let mut bits = input.take((n * *width as usize).div_ceil(8));
             (0..n).map(|_| bits.number(*width) as u8).collect()
         }
+        Coding::Pairs(pairs) => {
+            let radix = highest + 1;
+            let units = group(input, &pairs.code, n.div_ceil(2));
+            let mut symbols: Vec<u8> = units.into_iter().flat_map(|unit| [unit % radix, unit / radix]).collect();
+            assert!(symbols[n..].iter().all(|symbol| *symbol == 0));
+            symbols.truncate(n);
+            symbols
+        }
         Coding::Mask { masks, symbols } => {
             let masks = group(input, masks, n.div_ceil(8));
             let marked: Vec<bool> = (0..n).map(|i| masks[i / 8] >> (i % 8) & 1 == 1).collect();

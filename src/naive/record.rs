@@ -204,6 +204,7 @@ mod tests {
             CodingChoice::Mask,
             CodingChoice::Tokens,
             CodingChoice::Fixed,
+            CodingChoice::Pairs,
         ];
         (0u8..5, 1u8..=7, prop_oneof![Just(0u8), 1u8..=23], prop::sample::select(choices.to_vec()), 6u8..12).prop_map(
             |(which, levels, refinement, coding, chunk_log2)| {

@@ -90,6 +90,11 @@ impl Chain {
         self.0.layers().get(layer).is_some_and(Layer::predicts)
     }
 
+    /// Whether any record of a layer is coded in pairs of symbols.
+    fn has_pairs(&self, layer: usize) -> bool {
+        self.0.layers().get(layer).is_some_and(Layer::has_pairs)
+    }
+
     /// Where a chunk starts in the payload of its layer's file.
     fn chunk_offset(&self, layer: usize, tensor: usize, chunk: usize) -> Option<u64> {
         self.0.chunk_offset(layer, tensor, chunk)

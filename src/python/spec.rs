@@ -80,12 +80,18 @@ impl Spec {
                 "mask" => CodingChoice::Mask,
                 "tokens" => CodingChoice::Tokens,
                 "fixed" => CodingChoice::Fixed,
+                "pairs" => CodingChoice::Pairs,
                 other => return Err(unknown("coding", other)),
             },
             exact_fallback,
             least_elements,
         };
         checked(crate::Spec { lossy: Some(lossy), links, predict, chunk_log2 })
+    }
+
+    /// Whether a tensor of so many elements may be coded in pairs of symbols.
+    fn may_pair(&self, elements: usize) -> bool {
+        self.0.may_pair(elements)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Four Huffman streams decoded side by side, several symbols a look-up. No vector instructions, but unchecked reads and writes.
+//! Huffman streams decoded side by side, several symbols a look-up. No vector instructions, but unchecked reads and writes.
 
 use super::ahead::Ahead;
 use super::bits;
@@ -20,18 +20,20 @@ const LINES_AHEAD: usize = 4;
 pub struct Entries(Box<[u64; 1 << INDEX_BITS]>);
 
 impl Entries {
-    /// `next`: the symbol, and the length of its code, that the lowest [`INDEX_BITS`] bits start with.
-    pub fn new(next: impl Fn(u64) -> (u8, u32)) -> Self {
+    /// `next`: the symbols, and the length of their codeword, that the lowest [`INDEX_BITS`] bits start with.
+    pub fn new<const N: usize>(next: impl Fn(u64) -> ([u8; N], u32)) -> Self {
         let entry = |index: u64| {
             let (mut entry, mut used, mut count) = (0, 0, 0);
-            while count < ENTRY_SYMBOLS {
-                let (symbol, length) = next(index >> used);
+            while count + N <= ENTRY_SYMBOLS {
+                let (symbols, length) = next(index >> used);
                 if used + length > INDEX_BITS {
                     break;
                 }
-                entry |= u64::from(symbol) << (8 + 8 * count);
+                for (k, symbol) in symbols.into_iter().enumerate() {
+                    entry |= u64::from(symbol) << (8 + 8 * (count + k));
+                }
                 used += length;
-                count += 1;
+                count += N;
             }
             entry | u64::from(used) | (count as u64) << 56
         };
@@ -56,16 +58,22 @@ pub struct Stand {
 }
 
 bits! {
-    /// Decodes as much of four streams as can be done without looking at their ends.
-    /// `ahead` is asked for meanwhile.
-    pub fn decode_four[](entries: &Entries, streams: [&[u8]; 4], outputs: [&mut [u8]; 4], ahead: &mut Ahead) -> [Stand; 4] {
-        let mut stands = [Stand::default(); 4];
+    /// Decodes as much of some streams, from where they stand, as can be done without looking at their ends: until the first of
+    /// them has come near its own. `ahead` is asked for meanwhile.
+    pub fn decode_beside[const K: usize](
+        entries: &Entries,
+        streams: [&[u8]; K],
+        outputs: [&mut [u8]; K],
+        from: [Stand; K],
+        ahead: &mut Ahead,
+    ) -> [Stand; K] {
+        let mut stands = from;
         let lengths = streams.map(<[u8]>::len);
-        let rooms: [usize; 4] = std::array::from_fn(|k| outputs[k].len());
+        let rooms: [usize; K] = std::array::from_fn(|k| outputs[k].len());
         let sources = streams.map(<[u8]>::as_ptr);
         let targets = outputs.map(<[u8]>::as_mut_ptr);
-        let fits = |stands: &[Stand; 4]| {
-            (0..4).all(|k| {
+        let fits = |stands: &[Stand; K]| {
+            (0..K).all(|k| {
                 stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS + 2 <= rooms[k]
             })
         };
@@ -74,10 +82,10 @@ bits! {
             // SAFETY: `fits`: the 8 bytes from here on are in the stream.
             let load = |k: usize| unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };
             // Of 57 bits at most 55 are used. The zeros above the mark then tell how many.
-            let mut buffers = [0, 1, 2, 3].map(|k| u64::from_le(load(k)) >> (stands[k].bits % 8) | 1 << 63);
+            let mut buffers: [u64; K] = std::array::from_fn(|k| u64::from_le(load(k)) >> (stands[k].bits % 8) | 1 << 63);
             let mut symbols = stands.map(|stand| stand.symbols);
             for _ in 0..LOOKUPS {
-                for k in 0..4 {
+                for k in 0..K {
                     let entry = entries.0[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
                     buffers[k] >>= entry & 63;
                     // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.

@@ -5,6 +5,7 @@ from .entry import Entry, file_name, merged_name
 from .layout import (
     EXTRA,
     MERGED,
+    PAIRS,
     PARTS,
     PAYLOAD_AT,
     PREDICTED_BASES,
@@ -20,6 +21,7 @@ __all__ = [
     "COMMIT",
     "EXTRA",
     "MERGED",
+    "PAIRS",
     "PART",
     "PARTS",
     "PAYLOAD_AT",

@@ -14,12 +14,13 @@ Bytes = NDArray[np.uint8]
 MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
-REVISION = 1
+REVISION = 2
 # Features (format.md, section 14): several snapshots in a file, predicted bases, parts and
-# commits, and a snapshot's field `extra`.
-MERGED, PREDICTED_BASES, PARTS, EXTRA = 1, 2, 4, 8
-KNOWN_FEATURES = MERGED | PREDICTED_BASES | PARTS | EXTRA
-OF_REVISION_1 = PREDICTED_BASES | EXTRA
+# commits, a snapshot's field `extra`, and the coding of pairs.
+MERGED, PREDICTED_BASES, PARTS, EXTRA, PAIRS = 1, 2, 4, 8, 16
+KNOWN_FEATURES = MERGED | PREDICTED_BASES | PARTS | EXTRA | PAIRS
+# Those that revision 0 does not know.
+OF_REVISION = {1: PREDICTED_BASES | EXTRA, 2: PAIRS}
 
 SNAPSHOT, RESIDUAL = 1, 2
 FEATURES_OF = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}

@@ -15,9 +15,8 @@ from .layout import (
     HEADER,
     LARGEST_METADATA,
     MAGIC,
-    OF_REVISION_1,
+    OF_REVISION,
     PAYLOAD_AT,
-    REVISION,
     VERSION,
     Bytes,
 )
@@ -59,7 +58,8 @@ class FileWriter:
 
     def _begin(self) -> None:
         if not self._header:
-            revision = REVISION if self.features & OF_REVISION_1 else 0
+            used = (revision for revision, of in OF_REVISION.items() if self.features & of)
+            revision = max(used, default=0)
             parts = (MAGIC, VERSION, self._kind, revision, 0, self.features)
             self._header = HEADER.pack(*parts)
             self._sink.write(self._header)

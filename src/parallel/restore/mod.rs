@@ -16,6 +16,7 @@ pub use needs::needed;
 pub use stored::Source;
 pub use window::{Output, Segment, Selection, Window};
 
+use crate::coding::Coding;
 use crate::error::{Error, Flaw, Part, Result};
 use crate::float::ElementType;
 use crate::header::{Kind, RecordHeader};
@@ -123,6 +124,11 @@ impl Layer {
     /// Whether any record's base is predicted.
     pub fn predicts(&self) -> bool {
         self.headers.iter().any(|header| !header.siblings().is_empty())
+    }
+
+    /// Whether any record is coded in pairs of symbols.
+    pub fn has_pairs(&self) -> bool {
+        self.headers.iter().any(|header| matches!(header.coding(), Some(Coding::Pairs(_))))
     }
 
     /// The record of a tensor, if the restore needs it.

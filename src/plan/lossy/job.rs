@@ -250,6 +250,11 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         Encoding::new(Quantizer::of_representatives(D::new(), representatives), &kept).within(self.lossy.bound)
     }
 
+    fn empty_histogram(&self) -> Histogram {
+        let elements = self.of.map_or(self.target.len(), |of| of.elements);
+        if self.lossy.may_pair(elements) { Histogram::with_pairs() } else { Histogram::default() }
+    }
+
     /// Counts the symbols of the chunks that will be written, and all exceptions.
     fn count<D: Domain<E>>(&self, encoding: &Encoding<E, D>, against: Against<'_, E>) -> (Histogram, u64) {
         let mut all: Option<Histogram> = None;
@@ -257,7 +262,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         let of_chunk = |number| {
             let target = chunk_of(self.target, self.chunk_log2, number);
             let base = self.chunk_against(against, number);
-            let mut counts = Histogram::default();
+            let mut counts = self.empty_histogram();
             if self.of.is_none() && self.unchanged(against, number) {
                 return (counts, 0);
             }

@@ -3,7 +3,7 @@
     python tests/data/golden/make.py FOLDER [PART...]
 
 Golden files must decode for ever: add new folders for new features, never change old files. PART:
-`first` (what format revision 0 had), `predicted`, `bounded`.
+`first` (what format revision 0 had), `predicted`, `bounded`, `paired` (revision 2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Point = namedtuple("Point", "x y")
 
 
 def main() -> None:
-    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted", "bounded"]
+    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted", "bounded", "paired"]
     rng = np.random.default_rng(1)
     if "first" in parts:
         arrays(top / "arrays", rng)
@@ -38,6 +38,8 @@ def main() -> None:
             predicted(top / "predicted" / mode, mode)
     if "bounded" in parts:
         bounded(top / "bounded")
+    if "paired" in parts:
+        paired(top / "arrays")
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -109,6 +111,20 @@ def arrays(folder: Path, rng: np.random.Generator) -> None:
     )
     record(folder, "empty", np.zeros((0, 5), np.float32), None, exact)
     record(folder, "scalar", np.array(2.5, np.float32), None, exact)
+
+
+def paired(folder: Path) -> None:
+    """Records in pairs, one stream a chunk and four, of odd and even lengths."""
+    rng = np.random.default_rng(3)
+    for kind in ("float16", "bfloat16", "float32", "float64"):
+        base, target = drift(kind, 1101, rng)
+        record(folder, "pairs", target, base, spec(coding="pairs", levels=6))
+        record(folder, "pairs-non-negative", abs(target), abs(base), spec(coding="pairs"))
+    base, target = drift("float32", 4801, rng)
+    record(folder, "pairs-streams", target, base, spec(coding="pairs", levels=6, chunk_log2=12))
+    odd = target.copy()
+    odd[[0, 4799, 4800]] = [np.nan, -np.inf, np.inf]
+    record(folder, "pairs-exceptions", odd, base, spec(coding="pairs", refinement=1, levels=7))
 
 
 def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> None:

@@ -1,0 +1,113 @@
+"""The coding of pairs: of large lossy tensors only, and the file's header says so."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import ckptz
+import numpy as np
+import pytest
+from ckptz import codec
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import read_ckptz
+
+LARGE = 1 << 18
+State = dict[str, np.ndarray[Any, Any]]
+
+
+def states(size: int, steps: int = 3) -> list[State]:
+    """A run of one tensor, the symbols of which are such that pairs pay."""
+    rng = np.random.default_rng(size)
+    weight = rng.normal(0, 0.02, size).astype("f4")
+    found = []
+    for _ in range(steps):
+        found.append({"weight": weight})
+        weight = weight + np.float32(1e-4) * rng.standard_normal(size, "f4")
+    return found
+
+
+def save_all(folder: Path, run: list[State], policy: Any = "lossy") -> None:
+    with ckptz.CheckpointManager(folder, policy, exact="none") as manager:
+        for step, state in enumerate(run):
+            manager.save(step, state)
+
+
+def header_of(path: Path) -> tuple[int, int]:
+    """Return revision and features."""
+    data = path.read_bytes()
+    return data[10], int.from_bytes(data[12:16], "little")
+
+
+def headers(folder: Path) -> list[tuple[int, int]]:
+    return [header_of(path) for path in sorted(folder.glob("*.ckptz"))]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_tensors_come_back(tmp_path: Path, threads: int) -> None:
+    run = states(LARGE + 4321)
+    with ckptz.CheckpointManager(tmp_path, exact="latest", threads=threads) as manager:
+        for step, state in enumerate(run):
+            manager.save(step, state)
+        assert manager.stats(1).tensors["weight"].coding == "pairs"
+        latest = manager.restore()["weight"]
+        assert latest.tobytes() == run[-1]["weight"].tobytes()
+        lossy = manager.restore(1)["weight"]
+        assert not np.array_equal(lossy, run[0]["weight"])
+        assert np.abs(lossy - run[1]["weight"]).max() < 2e-3
+        plain = read_ckptz.Store(str(tmp_path)).restore(1, residual=False)["weight"]
+        assert np.asarray(plain).tobytes() == lossy.tobytes()
+        assert manager.verify().ok
+
+
+def test_only_files_that_may_have_pairs_say_so(tmp_path: Path) -> None:
+    save_all(tmp_path / "large", states(LARGE))
+    save_all(tmp_path / "small", states(LARGE - 1))
+    save_all(tmp_path / "exact", states(LARGE), "exact")
+    save_all(tmp_path / "paper", states(LARGE), ckptz.Policy.paper())
+    assert headers(tmp_path / "large") == [(0, 0), (2, 16), (2, 16)]
+    assert {
+        features & 16
+        for name in ("small", "exact", "paper")
+        for _, features in headers(tmp_path / name)
+    } == {0}
+
+
+def test_a_file_that_does_not_say_so_is_refused(tmp_path: Path) -> None:
+    save_all(tmp_path, states(LARGE, steps=2))
+    path = sorted(tmp_path.glob("*.ckptz"))[1]
+    data = bytearray(path.read_bytes())
+    data[12] = 0
+    length = struct.unpack("<I", data[-16:-12])[0]
+    crc = codec.Crc()
+    crc.update(bytes(data[:16] + data[-24 - length : -8]))
+    data[-8:] = struct.pack("<Q", crc.value)
+    path.write_bytes(data)
+    with pytest.raises(ckptz.FormatError, match="feature bit"):
+        ckptz.CheckpointManager(tmp_path, readonly=True).restore(1)
+    with pytest.raises(read_ckptz.FormatError, match="feature bit"):
+        read_ckptz.Store(str(tmp_path)).restore(1)
+
+
+def test_merged_files_keep_saying_so(tmp_path: Path) -> None:
+    run = states(LARGE, steps=5)
+    with ckptz.CheckpointManager(tmp_path, exact="none") as manager:
+        for step, state in enumerate(run):
+            manager.save(step, state)
+        before = [manager.restore(step)["weight"].tobytes() for step in range(5)]
+        manager.merge([1, 3])
+        assert [manager.restore(step)["weight"].tobytes() for step in range(5)] == before
+        assert (2, 17) in headers(tmp_path)
+
+
+def test_pairs_take_no_more_than_other_codings() -> None:
+    """And not where a plain code of symbols does as well."""
+    first, second = states(LARGE, steps=2)
+    sizes = {}
+    for coding in ("auto", "plain"):
+        rule = ckptz.Rule(mode="lossy", coding=coding)
+        sizes[coding] = len(codec.encode(second["weight"], first["weight"].copy(), rule))
+    assert sizes["auto"] < sizes["plain"]
