@@ -18,7 +18,7 @@ impl Avx2 {
     }
 }
 
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
 fn encode_short(symbols: &[u8], code: &ShortCode, pending: &mut Pending, out: &mut [u8]) -> usize {
     let tables = Tables::new(code);
     let (groups, _) = symbols.as_chunks::<SYMBOLS>();

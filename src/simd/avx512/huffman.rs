@@ -33,7 +33,7 @@ impl Avx512 {
 }
 
 /// `ALL`: symbols may be above 127.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,bmi1,bmi2")]
 fn encode_bytes<const ALL: bool>(
     symbols: &[u8],
     code: &ByteCode,
