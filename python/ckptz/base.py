@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ __all__ = ["Base", "Sources", "rebuild"]
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(slots=True)
-class Base:
+class Base(msgspec.Struct):
     """The reconstruction after a snapshot: what the next delta is taken against."""
 
     entry: Entry
@@ -87,8 +86,7 @@ def predictions_of(schema: Schema, headers: bytes) -> list[Predicted | None]:
     return codec.predictions(headers, [shape_of(node) for node in schema.tensors])
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """What a snapshot is encoded from, a tensor each."""
 
     targets: list[NDArray[Any]]

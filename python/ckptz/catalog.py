@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from .commits import Joined, join
 from .errors import FormatError, UnknownVersionError
@@ -18,23 +19,22 @@ __all__ = ["Catalog"]
 _Read = Callable[[], "Mark | tuple[Entry, ...]"]
 
 
-@dataclass(slots=True)
-class Catalog:
+class Catalog(msgspec.Struct):
     """Entries and marks by file, and what is wrong with the files that have none.
 
     Never changed once it has been read: other threads may be looking at it.
     """
 
-    files: dict[Listed, tuple[Entry, ...]] = field(default_factory=dict)
+    files: dict[Listed, tuple[Entry, ...]] = msgspec.field(default_factory=dict)
     """As they are: parts and commits apart."""
-    joined: Joined = field(default_factory=Joined)
+    joined: Joined = msgspec.field(default_factory=Joined)
     """What these files are together."""
-    marks: dict[Listed, Mark] = field(default_factory=dict)
-    bad: dict[Listed, str] = field(default_factory=dict)
+    marks: dict[Listed, Mark] = msgspec.field(default_factory=dict)
+    bad: dict[Listed, str] = msgspec.field(default_factory=dict)
     """Files whose content is of no use."""
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = msgspec.field(default_factory=dict)
     """By name: of those, of files that could not be read, which may pass, and of lost parts."""
-    unreadable: set[Listed] = field(default_factory=set)
+    unreadable: set[Listed] = msgspec.field(default_factory=set)
     """Files that may hold snapshots and could not be used."""
 
     @staticmethod

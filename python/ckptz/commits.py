@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from .file import RESIDUAL_SUFFIX, Entry
 from .share import COMMIT, PART, PART_SUFFIX, sequence_of
@@ -12,15 +13,14 @@ from .storage import Storage
 __all__ = ["Joined", "join", "may_be_newest", "orphans", "own"]
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """The files of a store, parts and commits put together."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry] = msgspec.field(default_factory=list)
     """Snapshots and residuals; a part only with its commit."""
-    dangling: list[Entry] = field(default_factory=list)
+    dangling: list[Entry] = msgspec.field(default_factory=list)
     """Commits whose part is not there, or not to be read."""
-    dead: list[Entry] = field(default_factory=list)
+    dead: list[Entry] = msgspec.field(default_factory=list)
     """Parts that can never be committed: another one has their sequence number."""
 
     def problems(self, storage: Storage) -> dict[str, str]:
@@ -48,7 +48,7 @@ def join(found: list[Entry]) -> Joined:
             commit = named.get((entry.id, entry.share.nonce))
             if commit is not None:
                 there.add(commit.share)
-                joined.entries.append(replace(entry, commit=commit.listed))
+                joined.entries.append(msgspec.structs.replace(entry, commit=commit.listed))
             elif entry.meta.sequence in taken and entry.share.nonce not in nonces:
                 joined.dead.append(entry)
     joined.dangling.extend(commits[share] for share in commits if share not in there)

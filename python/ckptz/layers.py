@@ -6,11 +6,11 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,8 +69,7 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Elements of a tensor (number in the schema) that are wanted, and where their bytes go."""
 
     tensor: int
@@ -216,8 +215,7 @@ def _itself(payload: codec.Payload) -> codec.Payload:
     return payload
 
 
-@dataclass(frozen=True, slots=True)
-class _Briefly:
+class _Briefly(msgspec.Struct, frozen=True):
     """A file that is open only while it is read."""
 
     storage: Storage

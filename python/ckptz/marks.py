@@ -6,7 +6,8 @@ Their bytes are in format.md, section 10.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from .errors import FormatError
 from .file import Entry
@@ -21,8 +22,7 @@ _CONTENT = re.compile(rb"[0-9a-f]{32}\n")
 _NAME = re.compile(r"[0-9]{10,}-([0-9a-f]{16})\.\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """A mark of the store."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from .errors import FormatError
 from .snapshot import Meta, identify, pack_blob, pack_varint, unpack_blob, unpack_varint
@@ -13,8 +14,7 @@ __all__ = ["Stored", "pack_metadata", "pack_snapshot", "parse_metadata"]
 _HAS_SCHEMA, _HIDDEN, _HAS_ABSENT = 1, 2, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """One snapshot (or residual), as a file has it."""
 
     id: bytes

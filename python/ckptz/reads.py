@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from .errors import warn
 from .schema import Schema
@@ -33,8 +34,7 @@ class TooMuchError(Exception):
     """A delta with which a restore would read more than it may: a full snapshot takes its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """What a delta may take."""
 
     most: float

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from .file import COMMIT, RESIDUAL, Entry
 from .marks import HIDDEN, PIN
@@ -20,8 +21,7 @@ from .store import Store
 __all__ = ["Plan", "Retention", "plan_files"]
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True):
     """How many of the steps that can be restored stay. The newest always does.
 
     So do pinned ones, and the newest one without entries that are not finite.
@@ -89,8 +89,7 @@ def _spaced(steps: Iterable[Entry], seconds: float) -> Iterable[bytes]:
             yield entry.id
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What is to be done so that only what is kept stays."""
 
     kept: list[int]

@@ -8,7 +8,6 @@ and `decode_values` turn them into what MessagePack holds, and back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,8 +75,7 @@ class Leaf(NamedTuple):
     """Position among the tensors or the values; of a shared leaf that of the tensor it shares."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """A schema that has been checked. Made by `parse`."""
 
     raw: bytes
@@ -121,8 +119,7 @@ def _keys(where: Where) -> Keys:
     return (*where[0], where[1]) if where else ()
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A container some of whose children are still to come."""
 
     tag: int
@@ -132,7 +129,7 @@ class _Open:
     """How many of the last children have no key: all, or the attribute."""
     weight: int
     names: tuple[str, ...] = ()
-    seen: set[Key] = field(default_factory=set)
+    seen: set[Key] = msgspec.field(default_factory=set)
     index: int = 0
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ _ABSENT = object()
 _SURELY_FITS = 10_000  # characters of a key
 
 
-@dataclass(slots=True)
-class FlatState:
+class FlatState(msgspec.Struct):
     """What `flatten` makes of a state."""
 
     schema: bytes

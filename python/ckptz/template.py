@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _RUNGS = [r"bool", r"u?int\d+", r"float\w+|bfloat16|<f\d+", r"b?complex\d+|<c\d+
 _OPAQUE = re.compile(r"u?int[3567]|float4_e2m1fn_x2|complex32")
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct):
     """A leaf of the template."""
 
     keys: Keys

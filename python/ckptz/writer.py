@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,8 +39,7 @@ _EAGER = 3
 _SELDOM = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
+class _New(msgspec.Struct, frozen=True):
     """What is to be saved, against whatever."""
 
     step: int
@@ -54,8 +52,7 @@ class _New:
     metrics: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """One snapshot on its way to disk."""
 
     sources: Sources

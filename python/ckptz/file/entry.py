@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from .. import codec
@@ -18,8 +16,7 @@ from .read import FileReader
 __all__ = ["Entry", "file_name", "merged_name"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A snapshot (or residual) in a file of the store. Light: one of each is kept in memory."""
 
     listed: Listed
