@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from .errors import FormatError, MissingSnapshotError, check_process, warn
 from .file import Entry
@@ -23,8 +24,7 @@ from .writer import SnapshotWriter
 __all__ = ["Collected", "Keeper", "KeepsSteps"]
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True):
     """What `gc` has deleted, or would."""
 
     kept: list[int]
