@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-GOLDEN = HERE.parent / "tests" / "data" / "golden" / "arrays"
+GOLDEN = HERE.parent / "tests" / "data" / "golden"
 FLOATS = {"float16": (0, 2), "bfloat16": (1, 2), "float32": (2, 4), "float64": (3, 8)}
 OPAQUE = {"uint8": (4, 1), "uint16": (5, 2), "int64": (11, 8)}
 LONGEST = 0xFFFF
@@ -21,7 +21,7 @@ SHORT = 600
 
 def records() -> Iterator[tuple[str, int, int, bytes, bytes, bytes]]:
     """Yield name, element type, elements, header, payload and base of what is short enough."""
-    for path in sorted(GOLDEN.glob("*.parts")):
+    for path in sorted(GOLDEN.rglob("arrays/*.parts")):
         data = path.read_bytes()
         lengths = struct.unpack_from("<4I", data)
         at, parts = 16, []

@@ -1,7 +1,7 @@
 //! What is asked of the encoder for one tensor. What was done is in its [`RecordHeader`](crate::header::RecordHeader).
 
 use crate::bound::Bound;
-use crate::coding::{CodingChoice, LARGE};
+use crate::coding::{CodingChoice, LARGE_FROM};
 use crate::error::{Error, Result};
 use crate::header::{CHUNK_LOG2, DEFAULT_CHUNK_LOG2};
 use crate::promote::{Promotion, Representative};
@@ -44,7 +44,7 @@ impl Lossy {
     /// As [`Spec::may_pair`]: where a table of pairs is nothing beside the symbols.
     pub fn may_pair(&self, elements: usize) -> bool {
         match self.coding {
-            CodingChoice::Cheapest => elements as u64 >= LARGE,
+            CodingChoice::Cheapest => elements as u64 >= LARGE_FROM,
             choice => choice == CodingChoice::Pairs,
         }
     }

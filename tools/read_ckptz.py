@@ -1019,8 +1019,8 @@ class File:
             entry.records = [read_record(cur, t, len(tensors), mode) for t in tensors]
             cur.end()
             for rec in entry.records:
-                need(rec.base != 2 or self.features & 2, "a predicted base without its feature bit")
-                need(rec.coding != 5 or self.features & 16, "coding pairs without its feature bit")
+                need(rec.base != 2 or self.features & 2, "a predicted base without the feature bit")
+                need(rec.coding != 5 or self.features & 16, "coding pairs without the feature bit")
                 rec.spans, rec.place = [None] * len(rec.index), order.setdefault(rec.tensor.key, len(order))
             for i in stored_order(entry.records):
                 rec = entry.records[i]

@@ -9,10 +9,11 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let alphabet = 1 + usize::from(input.u8());
+    let (alphabet, pairs) = (1 + usize::from(input.u8()), input.u8() & 1 == 1);
     let mut symbols = vec![0; usize::from(input.u16())];
     let lengths = input.take(alphabet);
-    if let Some(taken) = decode_group(lengths, input.0, &mut symbols) {
+    let decode = if pairs { decode_group::<2> } else { decode_group::<1> };
+    if let Some(taken) = decode(lengths, input.0, &mut symbols) {
         assert!(taken <= input.0.len());
         assert!(symbols.iter().all(|&symbol| lengths[usize::from(symbol)] > 0));
     }

@@ -91,8 +91,9 @@ def encode_tensors(
 
 def _may_pair(schema: Schema, bases: Sequence[Bytes | None], specs: Sequence[codec.Spec]) -> bool:
     tensors = zip(schema.tensors, bases, specs, strict=True)
+    # The bytes first, which are at hand: most tensors have too few.
     return any(
-        base is not None and spec.may_pair(base.size // (node.itemsize or 1))
+        base is not None and spec.may_pair(base.size) and spec.may_pair(shape_of(node)[1])
         for node, base, spec in tensors
     )
 

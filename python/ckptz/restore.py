@@ -170,11 +170,9 @@ class OpenChain(Closing):
                 files[-1] = [snapshot_of(self._files.stored[-1], self._members, residual=True)]
             chain = codec.Chain(self._numbering.shapes(), files, path, every_layer)
         for number, (layer, (file, _)) in enumerate(zip(layers, path, strict=True)):
-            features = self._files.readers[file].features
-            if chain.predicts(number) and not features & PREDICTED_BASES:
-                raise self._about(layer, "offset 12: predicted bases without their feature bit")
-            if chain.has_pairs(number) and not features & PAIRS:
-                raise self._about(layer, "offset 12: coding pairs without its feature bit")
+            used = chain.predicts(number) * PREDICTED_BASES | chain.has_pairs(number) * PAIRS
+            if used & ~self._files.readers[file].features:
+                raise self._about(layer, "offset 12: predicted bases or pairs without feature bit")
         for number, length in enumerate(chain.payload_bytes()):
             found = self._files.readers[number].payload_bytes
             if found != length:

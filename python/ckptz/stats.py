@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from . import codec
 from .errors import FormatError
@@ -15,8 +15,7 @@ from .store import Entry, Store
 __all__ = ["SnapshotStats", "TensorStats", "snapshot_stats"]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorStats:
+class TensorStats(msgspec.Struct, frozen=True):
     """One tensor of a snapshot."""
 
     dtype: str
@@ -26,7 +25,7 @@ class TensorStats:
     base: str
     """What it is coded against: zero, previous, predicted."""
     coding: str | None
-    """How its symbols are coded: constant, plain, mask, tokens, fixed; None without symbols."""
+    """How its symbols are coded: constant, plain, pairs, mask, tokens, fixed; None: no symbols."""
     lossy: bool
     error: float
     """|restored - saved| / |saved - previous reconstruction|, as the writer measured it."""
@@ -50,8 +49,7 @@ class TensorStats:
         return self.raw_bytes / max(1, self.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotStats:
+class SnapshotStats(msgspec.Struct, frozen=True):
     """One snapshot."""
 
     step: int

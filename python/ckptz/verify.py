@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from .errors import FormatError, MissingSnapshotError
 from .file import RESIDUAL, FileReader
@@ -16,8 +17,7 @@ __all__ = ["Problem", "VerifyReport", "verify_store"]
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
     file: str
@@ -26,15 +26,14 @@ class Problem:
     """The step that it hides, where that is known."""
 
 
-@dataclass(slots=True)
-class VerifyReport:
+class VerifyReport(msgspec.Struct):
     """What `verify` found."""
 
-    steps: list[int] = field(default_factory=list)
+    steps: list[int] = msgspec.field(default_factory=list)
     """Steps of the line, all of whose bytes are good."""
     snapshots: int = 0
     """Good snapshots, those off the line included."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
 
     @property
     def ok(self) -> bool:

@@ -21,7 +21,7 @@ pub enum CodingChoice {
 
 /// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part; and pairs,
 /// with their larger table, may be worth counting.
-pub const LARGE: u64 = 1 << 18;
+pub const LARGE_FROM: u64 = 1 << 18;
 const QUICKER_WORTH: u64 = 100;
 
 /// Bits of a record's raw fields in all chunks.
@@ -59,12 +59,12 @@ impl Coding {
         if choice == CodingChoice::Plain {
             return optimal_plain();
         }
-        let all = choice != CodingChoice::Cheapest || counts.elements >= LARGE;
+        let all = choice != CodingChoice::Cheapest || counts.elements >= LARGE_FROM;
         let drafts: Vec<Draft> = drafts(counts, highest, fields, all).into_iter().filter(wanted).collect();
         let Some(best) = drafts.iter().map(|draft| draft.bits).min() else { return optimal_plain() };
         let fast = |draft: &Draft| {
             let slack = (best + fields.of_others) / QUICKER_WORTH;
-            counts.elements >= LARGE && !matches!(draft.form, Form::Tokens { .. }) && draft.bits <= best + slack
+            counts.elements >= LARGE_FROM && !matches!(draft.form, Form::Tokens { .. }) && draft.bits <= best + slack
         };
         let chosen = drafts.iter().position(fast).or(drafts.iter().position(|draft| draft.bits == best));
         drafts.into_iter().nth(chosen.unwrap_or(0)).map_or_else(optimal_plain, Draft::candidate)

@@ -139,7 +139,7 @@ fn count_pairs(symbols: &[u8], pairs: &mut [u64]) {
     let (eights, rest) = symbols.as_chunks::<8>();
     for eight in eights {
         let both = u64::from_le_bytes(*eight);
-        // Bytes 0, 2, 4 and 6: two symbols, of four bits each.
+        // Bytes 0, 2, 4 and 6: two symbols, which are below 16.
         let units = both | both >> 4;
         for (k, counts) in counts.iter_mut().enumerate() {
             counts[(units >> (16 * k) & 255) as usize] += 1;

@@ -13,7 +13,7 @@ mod stage;
 mod tables;
 pub(crate) mod tokens;
 
-pub use choose::{Candidate, CodingChoice, FieldBits, LARGE};
+pub use choose::{Candidate, CodingChoice, FieldBits, LARGE_FROM};
 pub use fields::{FieldReader, Fields};
 pub use histogram::Histogram;
 pub use packed::{pack, unpack};
@@ -124,28 +124,31 @@ impl Coding {
 pub struct Decoding {
     coding: Coding,
     highest: u8,
-    first: Option<Decoder>,
-    second: Option<Decoder>,
-    pairs: Option<Decoder<2>>,
-    meanings: Option<tokens::Meanings>,
+    tables: Tables,
+}
+
+/// What decodes each coding.
+enum Tables {
+    Constant(u8),
+    Fixed(u32),
+    Plain(Decoder),
+    Mask(Decoder, Option<Decoder>),
+    Tokens(Decoder, tokens::Meanings),
+    Pairs(Decoder<2>),
 }
 
 impl Decoding {
     /// `highest`: K.
     pub fn new(coding: Coding, highest: u8) -> Self {
-        let (first, second) = match &coding {
-            Coding::Plain(code) => (Some(Decoder::new(code)), None),
-            Coding::Mask { masks, symbols } => (Some(Decoder::new(masks)), symbols.as_ref().map(Decoder::new)),
-            Coding::Tokens(tokens) => (Some(Decoder::new(&tokens.code)), None),
-            Coding::Constant(_) | Coding::Fixed(_) | Coding::Pairs(_) => (None, None),
+        let tables = match &coding {
+            Coding::Constant(symbol) => Tables::Constant(*symbol),
+            Coding::Fixed(width) => Tables::Fixed(*width),
+            Coding::Plain(code) => Tables::Plain(Decoder::new(code)),
+            Coding::Mask { masks, symbols } => Tables::Mask(Decoder::new(masks), symbols.as_ref().map(Decoder::new)),
+            Coding::Tokens(tokens) => Tables::Tokens(Decoder::new(&tokens.code), tokens::Meanings::new(tokens)),
+            Coding::Pairs(pairs) => Tables::Pairs(Decoder::of_meanings(&pairs.code, pairs.meanings())),
         };
-        let meanings = if let Coding::Tokens(tokens) = &coding { Some(tokens::Meanings::new(tokens)) } else { None };
-        let pairs = if let Coding::Pairs(pairs) = &coding {
-            Some(Decoder::of_meanings(&pairs.code, pairs.meanings()))
-        } else {
-            None
-        };
-        Decoding { coding, highest, first, second, pairs, meanings }
+        Decoding { coding, highest, tables }
     }
 
     pub fn coding(&self) -> &Coding {
@@ -154,26 +157,17 @@ impl Decoding {
 
     /// Reads the symbols of a chunk, and the run fields after them. Every symbol is at most K.
     pub fn decode(&self, input: &mut Reader<'_>, symbols: &mut [u8], scratch: &mut Scratch) -> Parsed<()> {
-        match (&self.coding, &self.first) {
-            (Coding::Constant(symbol), _) => symbols.fill(*symbol),
-            (Coding::Plain(_), Some(decoder)) => decode_group(input, decoder, symbols, &mut scratch.ahead)?,
-            (Coding::Mask { .. }, Some(masks)) => {
-                mask::decode(input, masks, self.second.as_ref(), symbols, scratch)?;
-            }
-            (Coding::Tokens(_), Some(decoder)) => {
-                let Some(meanings) = &self.meanings else { return Err(input.flaw("tokens without meanings")) };
-                tokens::decode(input, decoder, meanings, symbols, scratch)?;
-            }
-            (Coding::Pairs(_), _) => {
-                let Some(decoder) = &self.pairs else { return Err(input.flaw("pairs without meanings")) };
-                decode_group(input, decoder, symbols, &mut scratch.ahead)?;
-            }
-            (coding, _) => {
-                let Coding::Fixed(width) = coding else { return Err(input.flaw("a coding without tables")) };
-                self.decode_fixed(input, *width, symbols)?;
+        match &self.tables {
+            Tables::Plain(decoder) => decode_group(input, decoder, symbols, &mut scratch.ahead),
+            Tables::Mask(masks, marked) => mask::decode(input, masks, marked.as_ref(), symbols, scratch),
+            Tables::Tokens(decoder, meanings) => tokens::decode(input, decoder, meanings, symbols, scratch),
+            Tables::Pairs(decoder) => decode_group(input, decoder, symbols, &mut scratch.ahead),
+            Tables::Fixed(width) => self.decode_fixed(input, *width, symbols),
+            Tables::Constant(symbol) => {
+                symbols.fill(*symbol);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     fn decode_fixed(&self, input: &mut Reader<'_>, width: u32, symbols: &mut [u8]) -> Parsed<()> {

@@ -46,6 +46,62 @@ fn comes_back(candidate: &Candidate, highest: u8, chunks: &[Vec<u8>]) {
     }
 }
 
+/// Symbols of which a share is not 0, each as often as another.
+fn uneven(count: usize, marked: u64, highest: u64) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut below = |n: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    };
+    (0..count).map(|_| if below(100) < marked { 1 + below(highest) as u8 } else { 0 }).collect()
+}
+
+fn chosen(symbols: &[u8], highest: u8) -> (Candidate, u64) {
+    let counts = histogram(&[symbols.to_vec()]);
+    let least = choose::all(&counts, highest, FieldBits::default()).into_iter().map(|c| c.bits).min();
+    let choice = Coding::choose(&counts, highest, FieldBits::default(), CodingChoice::Cheapest);
+    (choice, least.expect("some"))
+}
+
+#[test]
+fn large_tensors_take_pairs_where_these_cost_little() {
+    let large = choose::LARGE_FROM as usize;
+    for (marked, name) in [(30, "pairs"), (40, "pairs"), (90, "plain"), (10, "tokens"), (1, "tokens")] {
+        let (choice, least) = chosen(&uneven(large, marked, 6), 6);
+        assert_eq!(choice.coding.name(), name, "{marked}%");
+        assert!(choice.bits <= least + least / 100, "{marked}%");
+    }
+    let (choice, least) = chosen(&uneven(large / 8, 40, 6), 6);
+    assert_eq!(choice.bits, least, "smaller ones take what takes least");
+}
+
+#[test]
+fn what_a_sample_of_pairs_lacks_has_a_codeword() {
+    let mut counts = histogram(&[uneven(4096, 30, 2)]);
+    counts.scale_up(1 << 20, 6, 16);
+    let coding = Coding::choose(&counts, 6, FieldBits::default(), CodingChoice::Pairs).coding;
+    let all: Vec<u8> = (0..7).flat_map(|first| (0..7).flat_map(move |second| [first, second])).collect();
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    coding.encode(&all, &mut scratch, &mut out);
+    assert!(!scratch.unfit);
+    assert_eq!(naive::decode_symbols(&coding, 6, &out, all.len()), all);
+}
+
+#[test]
+fn pairs_that_the_plan_did_not_foresee_are_told() {
+    let planned = [0, 1, 1, 0, 0, 0, 2, 1];
+    let counts = histogram(&[planned.to_vec()]);
+    let coding = Coding::choose(&counts, 2, FieldBits::default(), CodingChoice::Pairs).coding;
+    let unfit = |symbols: &[u8]| {
+        let mut scratch = Scratch::default();
+        coding.encode(symbols, &mut scratch, &mut Vec::new());
+        scratch.unfit
+    };
+    assert!(!unfit(&planned));
+    assert!(unfit(&[0, 1, 2, 2]), "a pair without a codeword");
+    assert!(unfit(&[3, 0, 0, 1]), "a symbol above K, whose pair would mean another");
+}
+
 proptest! {
     #[test]
     fn every_coding_comes_back((highest, chunks) in chunks()) {

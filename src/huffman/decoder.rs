@@ -11,13 +11,13 @@ pub struct Decoder<const N: usize = 1> {
     single: Vec<u16>,
     /// What that stands for.
     meanings: Box<[[u8; N]; 256]>,
-    /// Made when there have been enough symbols to repay it.
+    /// Made when there have been enough codewords to repay it.
     several: OnceLock<Entries>,
-    /// Symbols that it would have served for.
+    /// Codewords that it would have served for.
     wanted: AtomicUsize,
 }
 
-/// So many symbols repay the making of the table with several symbols an entry.
+/// So many codewords repay the making of the table with several symbols an entry.
 const SEVERAL_FROM: usize = 8192;
 
 impl Decoder {
@@ -47,13 +47,13 @@ impl<const N: usize> Decoder<N> {
         (self.meanings[usize::from(entry as u8)], u32::from(entry >> 8))
     }
 
-    /// The table of several symbols a look-up, for `symbols` more; `None` where it does not pay yet.
-    pub fn entries(&self, symbols: usize) -> Option<&Entries> {
+    /// The table of several symbols a look-up, for so many codewords more; `None` where it does not pay yet.
+    pub fn entries(&self, words: usize) -> Option<&Entries> {
         if let Some(entries) = self.several.get() {
             return Some(entries);
         }
         // A race only makes the table a little sooner or later.
-        let wanted = self.wanted.fetch_add(symbols, Ordering::Relaxed) + symbols;
+        let wanted = self.wanted.fetch_add(words, Ordering::Relaxed) + words;
         (wanted >= SEVERAL_FROM).then(|| self.several.get_or_init(|| Entries::new(|bits| self.symbols(bits))))
     }
 }
@@ -66,16 +66,24 @@ mod tests {
     proptest! {
         #[test]
         fn an_entry_is_its_symbols(counts in prop::collection::vec(0u64..1000, 2..=256), index in 0u64..2048) {
-            let decoder = Decoder::new(&Code::of_counts(&counts));
-            let entry = decoder.entries(SEVERAL_FROM).expect("repaid").of(index);
-            let (count, used) = (entry >> 56, entry & 255);
-            prop_assert!(count >= 1 && used <= 11);
-            let mut bits = index;
-            for k in 0..count {
-                let ([symbol], length) = decoder.symbols(bits);
-                prop_assert_eq!(symbol, (entry >> (8 + 8 * k)) as u8);
-                bits >>= length;
+            let code = Code::of_counts(&counts);
+            same(&Decoder::new(&code), index);
+            same(&Decoder::of_meanings(&code, Box::new(std::array::from_fn(|unit| [unit as u8, !unit as u8]))), index);
+        }
+    }
+
+    fn same<const N: usize>(decoder: &Decoder<N>, index: u64) {
+        let entry = decoder.entries(SEVERAL_FROM).expect("repaid").of(index);
+        let (count, used) = (entry >> 56, entry & 255);
+        assert!(count >= 1 && (count as usize).is_multiple_of(N) && used <= 11);
+        let (mut bits, mut k) = (index, 0);
+        while k < count {
+            let (symbols, length) = decoder.symbols(bits);
+            for symbol in symbols {
+                assert_eq!(symbol, (entry >> (8 + 8 * k)) as u8);
+                k += 1;
             }
+            bits >>= length;
         }
     }
 }

@@ -22,6 +22,7 @@ pub struct Entries(Box<[u64; 1 << INDEX_BITS]>);
 impl Entries {
     /// `next`: the symbols, and the length of their codeword, that the lowest [`INDEX_BITS`] bits start with.
     pub fn new<const N: usize>(next: impl Fn(u64) -> ([u8; N], u32)) -> Self {
+        const { assert!(N > 0 && N <= ENTRY_SYMBOLS, "every entry gives something") };
         let entry = |index: u64| {
             let (mut entry, mut used, mut count) = (0, 0, 0);
             while count + N <= ENTRY_SYMBOLS {
@@ -67,6 +68,7 @@ bits! {
         from: [Stand; K],
         ahead: &mut Ahead,
     ) -> [Stand; K] {
+        const { assert!(K > 0, "no stream would ever end") };
         let mut stands = from;
         let lengths = streams.map(<[u8]>::len);
         let rooms: [usize; K] = std::array::from_fn(|k| outputs[k].len());
@@ -74,7 +76,8 @@ bits! {
         let targets = outputs.map(<[u8]>::as_mut_ptr);
         let fits = |stands: &[Stand; K]| {
             (0..K).all(|k| {
-                stands[k].bits / 8 + 8 <= lengths[k] && stands[k].symbols + LOOKUPS * ENTRY_SYMBOLS + 2 <= rooms[k]
+                stands[k].bits / 8 + 8 <= lengths[k]
+                    && rooms[k].saturating_sub(stands[k].symbols) >= LOOKUPS * ENTRY_SYMBOLS + 2
             })
         };
         while fits(&stands) {
@@ -88,7 +91,8 @@ bits! {
                 for k in 0..K {
                     let entry = entries.0[(buffers[k] & ((1 << INDEX_BITS) - 1)) as usize];
                     buffers[k] >>= entry & 63;
-                    // SAFETY: `fits`: at most 4 * 6 symbols have been written since, so these 8 bytes are among the 32 left.
+                    // SAFETY: `fits`: no entry gives more than 6 symbols, and 4 have been looked up since at most, so that these 8
+                    // bytes are among the 32 left.
                     unsafe { targets[k].add(symbols[k]).cast::<u64>().write_unaligned((entry >> 8).to_le()) };
                     symbols[k] += (entry >> 56) as usize;
                 }

@@ -16,7 +16,7 @@ from ckptz.dtypes import numpy_dtype
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden"
-FRAMES = sorted((GOLDEN / "arrays").glob("*.frame"))
+FRAMES = sorted(GOLDEN.rglob("arrays/*.frame"))
 
 sys.path.insert(0, str(ROOT / "tools"))
 import read_ckptz  # noqa: E402
@@ -40,7 +40,7 @@ def base_of(frame: Path, content: bytes, shape: Any) -> np.ndarray[Any, Any] | N
 
 
 def test_there_are_golden_frames() -> None:
-    assert len(FRAMES) >= 70
+    assert len(FRAMES) >= 84
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda path: path.stem)
@@ -145,6 +145,22 @@ def test_the_bounded_store_restores() -> None:
     assert manager.policy.rules[0].max_error == 1e-4
     records = manager.stats(2).tensors.values()
     assert {t.kind for t in records} >= {"value", "ordered", "ordered non-negative"}
+
+
+def test_the_paired_store_restores() -> None:
+    folder = GOLDEN / "paired" / "store"
+    manager, plain = ckptz.CheckpointManager(folder, readonly=True), read_ckptz.Store(str(folder))
+    assert manager.all_steps() == plain.steps() == [0, 1, 2, 3]
+    for step in range(4):
+        told = folder / f"expected-{step}.json"
+        check(manager.restore(step, keys="*", as_numpy=True, residual=False), told)
+        check(plain.restore(step, residual=False), told)
+    check(manager.restore(keys="*", as_numpy=True), folder / "expected-exact.json")
+    assert manager.verify().ok
+    assert {t.coding for t in manager.stats(3).tensors.values() if t.lossy} == {"pairs"}
+    # Revision and features: a full snapshot, two merged, a delta, a residual.
+    heads = sorted((data[10], data[12]) for data in map(Path.read_bytes, folder.glob("*.ckptz")))
+    assert heads == [(0, 0), (0, 0), (2, 16), (2, 17)]
 
 
 def test_the_single_file_loads() -> None:

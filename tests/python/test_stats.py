@@ -68,7 +68,7 @@ def test_what_is_said_of_each_tensor(manager: CheckpointManager) -> None:
     assert (weight.dtype, weight.shape, weight.raw_bytes) == ("float32", (50, 8), 1600)
     assert (weight.kind, weight.base, weight.lossy) == ("value", "predicted", True)
     assert weight.siblings == ("optimizer/exp_avg",)
-    assert weight.coding in ("plain", "mask", "tokens", "fixed")
+    assert weight.coding in ("plain", "pairs", "mask", "tokens", "fixed")
     assert second.kind == "ordered non-negative"
     assert (table.kind, table.bytes, table.coding, table.error) == ("same", 1, None, 0.0)
     assert table.ratio == 3200

@@ -26,7 +26,7 @@ impl Avx2 {
         if let Some(avx512) = simd::avx512() {
             return avx512.encode_bytes(symbols, code, pending, out);
         }
-        // SAFETY: `self` proves that the machine has AVX2.
+        // SAFETY: `self` proves that the machine has what is enabled.
         unsafe { encode_bytes(symbols, code, pending, out) }
     }
 }

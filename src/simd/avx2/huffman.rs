@@ -13,7 +13,7 @@ impl Avx2 {
     /// Writes the codes of whole groups of [`SYMBOLS`] symbols (each below 16) to `out`, and tells how many bytes. `out` has at
     /// least [`SYMBOLS`] bytes for each group, and 8 more. What does not fill a byte is left in `pending`.
     pub fn encode_short(self, symbols: &[u8], code: &ShortCode, pending: &mut Pending, out: &mut [u8]) -> usize {
-        // SAFETY: `self` proves that the machine has AVX2.
+        // SAFETY: `self` proves that the machine has what is enabled.
         unsafe { encode_short(symbols, code, pending, out) }
     }
 }

@@ -39,7 +39,8 @@ def main() -> None:
     if "bounded" in parts:
         bounded(top / "bounded")
     if "paired" in parts:
-        paired(top / "arrays")
+        paired(top / "paired" / "arrays")
+        paired_store(top / "paired" / "store")
 
 
 def spec(**dials: Any) -> codec.Spec:
@@ -115,6 +116,7 @@ def arrays(folder: Path, rng: np.random.Generator) -> None:
 
 def paired(folder: Path) -> None:
     """Records in pairs, one stream a chunk and four, of odd and even lengths."""
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(3)
     for kind in ("float16", "bfloat16", "float32", "float64"):
         base, target = drift(kind, 1101, rng)
@@ -125,6 +127,35 @@ def paired(folder: Path) -> None:
     odd = target.copy()
     odd[[0, 4799, 4800]] = [np.nan, -np.inf, np.inf]
     record(folder, "pairs-exceptions", odd, base, spec(coding="pairs", refinement=1, levels=7))
+
+
+def paired_store(folder: Path) -> None:
+    """Deltas whose every lossy record is in pairs, two of them merged."""
+    import pytest
+    from ckptz.codec import core
+
+    class InPairs:
+        @staticmethod
+        def lossy(**dials: Any) -> codec.Spec:
+            return codec.Spec.lossy(**(dials | {"coding": "pairs"}))
+
+    rng = np.random.default_rng(4)
+    w, v = rng.normal(0, 0.02, 1501).astype("f4"), (rng.normal(0, 1e-3, 800) ** 2).astype("f4")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "Spec", InPairs)
+        core.spec_of.cache_clear()
+        with ckptz.CheckpointManager(folder) as manager:
+            for step in range(4):
+                manager.save(step, {"w": w, "v": v, "step": step})
+                w = w + np.float32(1e-4) * rng.standard_normal(w.shape).astype("f4")
+                v = (0.9 * v + 0.1 * rng.normal(0, 1e-3, v.shape) ** 2).astype("f4")
+            manager.merge([1, 2])
+            for step in manager.all_steps():
+                flat = manager.restore(step, keys="*", as_numpy=True, residual=False)
+                expect(folder / f"expected-{step}", flat)
+            expect(folder / "expected-exact", manager.restore(keys="*", as_numpy=True))
+    core.spec_of.cache_clear()
+    (folder / "lock").unlink()
 
 
 def record(folder: Path, name: str, target: Any, base: Any, how: codec.Spec) -> None:
