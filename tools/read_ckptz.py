@@ -528,7 +528,7 @@ def read_record(cur, tensor, total, mode):
 
 def read_coded(cur, rec):
     """The fields of kinds 2 to 6."""
-    rec.coding, (_, _, arithmetic) = cur.uint(1), ELEMENT[rec.tensor.dtype.kind]
+    rec.coding, (width, _, arithmetic) = cur.uint(1), ELEMENT[rec.tensor.dtype.kind]
     if rec.kind < 5:
         rec.coding, rec.r = rec.coding & 7, rec.coding >> 3
         cur.uint(2)  # the error is for information
@@ -549,9 +549,11 @@ def read_coded(cur, rec):
     else:  # exponents, or zigzag: magnitudes and signs
         read = [cur.varint(66 if not rec.r else 64) for _ in range(rec.K)]
         rec.signs = np.array([v & 1 for v in read], U64)
-        rec.steps = np.array([v >> 1 if rec.r else min(v + 1 >> 1, MASK64) for v in read], U64)
-        lowest, highest = (1, MASK64) if not rec.r else (1, 65) if rec.kind > 2 else (0, 254 if size == 4 else 2046)
-        need(all(lowest <= v <= highest for v in rec.steps.tolist()), "a representative is out of range")
+        steps = [v >> 1 if rec.r else v + 1 >> 1 for v in read]
+        of_integers = (1, width + 1 if rec.r else (2 << width) - 1)
+        lowest, highest = of_integers if rec.kind > 2 else (0, 254 if size == 4 else 2046)
+        need(all(lowest <= v <= highest for v in steps), "a representative is out of range")
+        rec.steps = np.array([min(v, MASK64) for v in steps], U64)
     read_tables(cur, rec)
 
 
