@@ -193,7 +193,7 @@ def test_cycles_of_parents(tmp_path: Path) -> None:
     first, second = sorted(store.entries.values(), key=lambda e: e.meta.sequence)
     for entry, parent in ((first, second), (second, first)):
         meta = msgspec.structs.replace(entry.meta, parent=parent.id)
-        object.__setattr__(entry, "meta", meta)
+        msgspec.structs.force_setattr(entry, "meta", meta)
     assert manager.all_steps() == []
     assert store.policy(first) is not None
     with pytest.raises(ckptz.MissingSnapshotError):
