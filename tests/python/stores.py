@@ -75,6 +75,23 @@ def snapshot_files(path: Path) -> list[Path]:
     return sorted(p for p in path.glob("*.ckptz") if not p.name.endswith(".residual.ckptz"))
 
 
+def header_of(path: Path) -> tuple[int, int]:
+    """Revision and features that a file's header tells."""
+    data = path.read_bytes()
+    return data[10], int.from_bytes(data[12:16], "little")
+
+
+def strip_features(path: Path) -> None:
+    """Have a file's header name no features, checksum and all."""
+    data = bytearray(path.read_bytes())
+    data[12:16] = bytes(4)
+    length = int.from_bytes(data[-16:-12], "little")
+    crc = codec.Crc()
+    crc.update(bytes(data[:16] + data[-24 - length : -8]))
+    data[-8:] = crc.value.to_bytes(8, "little")
+    path.write_bytes(data)
+
+
 def environment() -> dict[str, str]:
     """Environment in which a script finds this package and these helpers."""
     paths = [str(Path(__file__).parent), str(Path(ckptz.__file__).parents[1])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import ckptz
 import fake_objects
 import numpy as np
 import pytest
+import stores
 from ckptz import codec
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -37,14 +37,8 @@ def save_all(folder: Path, run: list[State], policy: Any = "lossy") -> None:
             manager.save(step, state)
 
 
-def header_of(path: Path) -> tuple[int, int]:
-    """Return revision and features."""
-    data = path.read_bytes()
-    return data[10], int.from_bytes(data[12:16], "little")
-
-
 def headers(folder: Path) -> list[tuple[int, int]]:
-    return [header_of(path) for path in sorted(folder.glob("*.ckptz"))]
+    return [stores.header_of(path) for path in sorted(folder.glob("*.ckptz"))]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -79,14 +73,7 @@ def test_only_files_that_may_have_pairs_say_so(tmp_path: Path) -> None:
 
 def test_a_file_that_does_not_say_so_is_refused(tmp_path: Path) -> None:
     save_all(tmp_path, states(LARGE, steps=2))
-    path = sorted(tmp_path.glob("*.ckptz"))[1]
-    data = bytearray(path.read_bytes())
-    data[12] = 0
-    length = struct.unpack("<I", data[-16:-12])[0]
-    crc = codec.Crc()
-    crc.update(bytes(data[:16] + data[-24 - length : -8]))
-    data[-8:] = struct.pack("<Q", crc.value)
-    path.write_bytes(data)
+    stores.strip_features(sorted(tmp_path.glob("*.ckptz"))[1])
     with pytest.raises(ckptz.FormatError, match="feature bit"):
         ckptz.CheckpointManager(tmp_path, readonly=True).restore(1)
     with pytest.raises(read_ckptz.FormatError, match="feature bit"):

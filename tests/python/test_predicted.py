@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import ckptz
 import numpy as np
 import pytest
-from ckptz import codec, encode
+import stores
+from ckptz import encode
 from ckptz.policy import Policy, Rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -170,30 +170,18 @@ def test_a_manager_opened_anew_writes_what_one_that_went_on_does(tmp_path: Path)
         assert on.stats(step).tensors == anew.stats(step).tensors
 
 
-def header_of(path: Path) -> tuple[int, int]:
-    data = path.read_bytes()
-    return data[10], int.from_bytes(data[12:16], "little")
-
-
 def test_only_files_with_predicted_bases_say_so(tmp_path: Path) -> None:
     states = training("momentum", steps=3)
     save_all(tmp_path / "with", states, "exact", full_every=2)
     save_all(tmp_path / "without", states, Rule(mode="exact", base="unpredicted"))
-    headers = [header_of(path) for path in sorted((tmp_path / "with").glob("*.ckptz"))]
+    headers = [stores.header_of(path) for path in sorted((tmp_path / "with").glob("*.ckptz"))]
     assert headers == [(0, 0), (1, 2), (0, 0)]
-    assert {header_of(path) for path in (tmp_path / "without").glob("*.ckptz")} == {(0, 0)}
+    assert {stores.header_of(path) for path in (tmp_path / "without").glob("*.ckptz")} == {(0, 0)}
 
 
 def test_a_file_that_does_not_say_so_is_refused(tmp_path: Path) -> None:
     save_all(tmp_path, training("momentum", steps=2), "exact")
-    path = sorted(tmp_path.glob("*.ckptz"))[1]
-    data = bytearray(path.read_bytes())
-    data[12] = 0
-    length = struct.unpack("<I", data[-16:-12])[0]
-    crc = codec.Crc()
-    crc.update(bytes(data[:16] + data[-24 - length : -8]))
-    data[-8:] = struct.pack("<Q", crc.value)
-    path.write_bytes(data)
+    stores.strip_features(sorted(tmp_path.glob("*.ckptz"))[1])
     with pytest.raises(ckptz.FormatError, match="feature bit"):
         ckptz.CheckpointManager(tmp_path, readonly=True).restore(1)
     with pytest.raises(read_ckptz.FormatError, match="feature bit"):
