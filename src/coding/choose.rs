@@ -19,9 +19,10 @@ pub enum CodingChoice {
     Pairs,
 }
 
-/// Tensors with so many elements are large: a coding that is quicker than tokens may take more bits, by this part; and pairs,
-/// with their larger table, may be worth counting.
+/// Tensors with so many elements are large: pairs, with their larger table, are counted, and a quicker coding may take more bits.
 pub const LARGE_FROM: u64 = 1 << 18;
+
+/// By this part: one bit in so many.
 const QUICKER_WORTH: u64 = 100;
 
 /// Bits of a record's raw fields in all chunks.
