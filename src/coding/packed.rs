@@ -39,15 +39,19 @@ pub fn unpack(input: &mut Reader<'_>, widths: &[u8], fields: &mut Vec<u32>) -> P
     Ok(())
 }
 
+// In narrow integers, as many as cannot overflow, so that a vector holds many.
+
 wide! {
     fn sum_of[](widths: &[u8]) -> usize {
-        widths.iter().map(|&width| usize::from(width)).sum()
+        let of_some = |some: &[u8]| some.iter().fold(0u16, |sum, &width| sum + u16::from(width));
+        widths.chunks(256).map(|some| usize::from(of_some(some))).sum()
     }
 }
 
 wide! {
     fn count_fields[](widths: &[u8]) -> usize {
-        widths.iter().filter(|&&width| width != 0).count()
+        let of_some = |some: &[u8]| some.iter().fold(0u8, |count, &width| count + u8::from(width != 0));
+        widths.chunks(255).map(|some| usize::from(of_some(some))).sum()
     }
 }
 

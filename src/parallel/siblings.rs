@@ -19,6 +19,9 @@ const LEAST: usize = 32;
 /// Pairs that are screened for one snapshot, at most.
 const MOST_PAIRS: usize = 1 << 22;
 
+/// A class of which less than one part in so many can be screened is left out: all of it would have to be looked at.
+const LEAST_PART: usize = 16;
+
 /// Candidates whose fit is tried, for each tensor.
 const TRIED: usize = 3;
 
@@ -112,13 +115,13 @@ fn search_classes(
         let open: Vec<usize> = (0..numbers.len())
             .filter(|&k| found[numbers[k]].is_none() && may_be_predicted(&tensors[numbers[k]], links[numbers[k]]))
             .collect();
-        if open.is_empty() {
+        let affordable = (MOST_PAIRS - pairs) / numbers.len();
+        if open.is_empty() || affordable * LEAST_PART < open.len() {
             continue;
         }
         let profiles: Result<Vec<Profile>> =
             pool.map(numbers.clone(), |number| Ok(Profile::new(&entries(&tensors[number])?))).into_iter().collect();
         let class = Class { tensors, numbers, profiles: profiles? };
-        let affordable = (MOST_PAIRS - pairs) / numbers.len();
         let open: Vec<usize> = open.into_iter().filter(|&k| class.profiles[k].changed).take(affordable).collect();
         pairs += open.len() * numbers.len();
         let is_moment = |&k: &usize| class.profiles[k].non_negative;

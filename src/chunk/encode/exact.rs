@@ -25,7 +25,7 @@ pub struct ExactRecord<'a, C> {
 }
 
 impl<C> ExactRecord<'_, C> {
-    /// Appends a chunk; returns its content sum.
+    /// Appends a chunk; returns its content sum, which is taken after all else is read of the target.
     pub fn encode<E: Element>(
         &self,
         target: &[E],
@@ -120,34 +120,34 @@ impl<C> ExactRecord<'_, C> {
         escapes.clear();
         let class = |t: &f32| Cut::<f32>::cut(ExponentClass, *t, 0.0).0;
         let done = target.len() / GROUP * GROUP;
-        let mut sum = ContentSum::default();
         let top = u8::try_from(self.window.top).ok()?;
-        avx2.class_symbols(top, &target[..done], &mut symbols[..done], &mut sum.lanes, |target, symbols| {
+        avx2.class_symbols(top, &target[..done], &mut symbols[..done], |target, symbols| {
             target.iter().zip(symbols).for_each(|(t, symbol)| *symbol = self.symbol(class(t), escapes));
         });
-        sum.bytes = 4 * done as u64;
         for (t, symbol) in target[done..].iter().zip(&mut symbols[done..]) {
             *symbol = self.symbol(class(t), escapes);
         }
-        sum.update(bytemuck::cast_slice(&target[done..]));
         self.coding.encode(symbols, &mut scratch.coding, out);
         write_escapes(ElementType::F32, escapes, out);
-        write_fields(avx2, target, done, out);
-        Some(sum.value())
+        Some(write_fields(avx2, target, done, out))
     }
 }
 
-/// The 24-bit fields of f32, of whole groups up to `done`.
+/// The 24-bit fields of f32, of whole groups up to `done` by vector code. Returns the content sum, taken with the last look at the
+/// target.
 #[cfg(target_arch = "x86_64")]
-fn write_fields(avx2: simd::Avx2, target: &[f32], done: usize, out: &mut Vec<u8>) {
+fn write_fields(avx2: simd::Avx2, target: &[f32], done: usize, out: &mut Vec<u8>) -> u64 {
     let start = out.len();
     out.resize(start + 3 * done + 8, 0);
-    avx2.class_fields(&target[..done], &mut out[start..]);
+    let mut sum = ContentSum { bytes: 4 * done as u64, ..ContentSum::default() };
+    avx2.class_fields(&target[..done], &mut out[start..], &mut sum.lanes);
     out.truncate(start + 3 * done);
     for t in &target[done..] {
         let field = Cut::<f32>::cut(ExponentClass, *t, 0.0).1;
         out.extend_from_slice(&field.to_le_bytes()[..3]);
     }
+    sum.update(bytemuck::cast_slice(&target[done..]));
+    sum.value()
 }
 
 fn write_escapes(element: ElementType, escapes: &[u16], out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@ use super::lanes::{load_bytes, load_f32, prefetch, store_bytes, store_ints, wide
 use super::sum::SumLanes;
 use crate::checksum::Lanes;
 use crate::kernels::GROUP;
+use crate::simd::avx512;
 use std::arch::x86_64::*;
 
 /// Bytes of the fields of a group of f32: 24 bits each.
@@ -12,23 +13,26 @@ pub const FIELD_BYTES: usize = 3 * GROUP;
 
 impl Avx2 {
     /// Symbols of whole groups of f32 under the window with this top (exponent fields top, top - 1 .. as 1, 2 ..; 15 the
-    /// others), and the content sum. A group with a zero or a 15 is handed to `fix`, which overwrites its symbols.
+    /// others). A group with a zero or a 15 is handed to `fix`, which overwrites its symbols.
     pub fn class_symbols(
         self,
         top: u8,
         target: &[f32],
         symbols: &mut [u8],
-        sums: &mut Lanes,
         fix: impl FnMut(&[f32; GROUP], &mut [u8; GROUP]),
     ) {
+        if let Some(avx512) = avx512() {
+            return avx512.class_symbols(top, target, symbols, fix);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { class_symbols(top, target, symbols, sums, fix) };
+        unsafe { class_symbols(top, target, symbols, fix) };
     }
 
-    /// The fields of whole groups of f32: [`FIELD_BYTES`] each; `out` has as many, and 8 more.
-    pub fn class_fields(self, target: &[f32], out: &mut [u8]) {
+    /// The fields of whole groups of f32, and the content sum: [`FIELD_BYTES`] each; `out` has as many, and 8 more.
+    pub fn class_fields(self, target: &[f32], out: &mut [u8], sums: &mut Lanes) {
+        let done = avx512().map_or(0, |avx512| avx512.class_fields(target, out, sums));
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { class_fields(target, out) };
+        unsafe { class_fields(&target[GROUP * done..], &mut out[FIELD_BYTES * done..], sums) };
     }
 
     /// Whole groups of f32 from their symbols and fields, and the content sum. `top` is at least 13; `fields` has
@@ -41,23 +45,24 @@ impl Avx2 {
         fields: &[u8],
         target: &mut [f32],
         sums: &mut Lanes,
-        slow: impl FnMut(usize, &[u8; GROUP], &mut [f32; GROUP]) -> bool,
+        mut slow: impl FnMut(usize, &[u8; GROUP], &mut [f32; GROUP]) -> bool,
     ) {
+        let mut done = 0;
+        if let Some(avx512) = avx512() {
+            let Some(groups) = avx512.join_classes(top, symbols, fields, target, sums, &mut slow) else { return };
+            done = groups;
+        }
+        let (symbols, fields) = (&symbols[GROUP * done..], &fields[FIELD_BYTES * done..]);
+        let slow =
+            |number: usize, symbols: &[u8; GROUP], target: &mut [f32; GROUP]| slow(done + number, symbols, target);
         // SAFETY: `self` proves that the machine has AVX2.
-        unsafe { join_classes(top, symbols, fields, target, sums, slow) };
+        unsafe { join_classes(top, symbols, fields, &mut target[GROUP * done..], sums, slow) };
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn class_symbols(
-    top: u8,
-    target: &[f32],
-    symbols: &mut [u8],
-    lanes: &mut Lanes,
-    mut fix: impl FnMut(&[f32; GROUP], &mut [u8; GROUP]),
-) {
+fn class_symbols(top: u8, target: &[f32], symbols: &mut [u8], mut fix: impl FnMut(&[f32; GROUP], &mut [u8; GROUP])) {
     let top = _mm256_set1_epi16(i16::from(top));
-    let mut sums = SumLanes::load(lanes);
     for (target, symbols) in target.as_chunks::<GROUP>().0.iter().zip(symbols.as_chunks_mut::<GROUP>().0) {
         prefetch(target);
         let bits = load_group(target);
@@ -67,14 +72,11 @@ fn class_symbols(
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         let found = _mm256_permutevar8x32_epi32(packed, order);
         store_bytes(symbols, found);
-        sums.add([bits[0], bits[1]]);
-        sums.add([bits[2], bits[3]]);
         let escapes = _mm256_cmpeq_epi8(found, _mm256_set1_epi8(15));
         if _mm256_movemask_epi8(_mm256_or_si256(escapes, zeros(&bits))) != 0 {
             fix(target, symbols);
         }
     }
-    sums.store(lanes);
 }
 
 /// Symbols of 16 entries: 1 more than how far their exponent is below the top, at most 15.
@@ -108,27 +110,33 @@ fn load_group(group: &[f32; GROUP]) -> [__m256i; 4] {
 }
 
 #[target_feature(enable = "avx2")]
-fn class_fields(target: &[f32], out: &mut [u8]) {
-    let (eights, _) = target.as_chunks::<8>();
-    assert!(out.len() >= 24 * eights.len() + 8);
+fn class_fields(target: &[f32], out: &mut [u8], lanes: &mut Lanes) {
+    let (groups, _) = target.as_chunks::<GROUP>();
+    assert!(out.len() >= FIELD_BYTES * groups.len() + 8);
     let mantissa = _mm256_set1_epi32(0x7f_ffff);
     let sign = _mm256_set1_epi32(0x80_0000);
     // The low three bytes of four entries, side by side, in each half.
     let pack = _mm256_setr_epi8(
         0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
     );
-    for (number, eight) in eights.iter().enumerate() {
-        let bits = _mm256_castps_si256(load_f32(eight));
-        let signs = _mm256_and_si256(_mm256_srli_epi32::<8>(bits), sign);
-        let fields = _mm256_or_si256(_mm256_and_si256(bits, mantissa), signs);
-        let packed = _mm256_shuffle_epi8(fields, pack);
-        // SAFETY: the second store ends at 24 * number + 28 <= 24 * count + 4, within `out` as asserted.
-        unsafe {
-            let to = out.as_mut_ptr().add(24 * number);
-            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
-            _mm_storeu_si128(to.add(12).cast(), _mm256_extracti128_si256::<1>(packed));
+    let mut sums = SumLanes::load(lanes);
+    for (number, group) in groups.iter().enumerate() {
+        let bits = load_group(group);
+        for (k, &eight) in bits.iter().enumerate() {
+            let signs = _mm256_and_si256(_mm256_srli_epi32::<8>(eight), sign);
+            let fields = _mm256_or_si256(_mm256_and_si256(eight, mantissa), signs);
+            let packed = _mm256_shuffle_epi8(fields, pack);
+            // SAFETY: the second store ends at 96 * number + 24 * k + 28 <= 96 * count + 4, within `out` as asserted.
+            unsafe {
+                let to = out.as_mut_ptr().add(FIELD_BYTES * number + 24 * k);
+                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
+                _mm_storeu_si128(to.add(12).cast(), _mm256_extracti128_si256::<1>(packed));
+            }
         }
+        sums.add([bits[0], bits[1]]);
+        sums.add([bits[2], bits[3]]);
     }
+    sums.store(lanes);
 }
 
 #[target_feature(enable = "avx2")]

@@ -9,8 +9,8 @@ use std::arch::x86_64::*;
 impl Avx2 {
     /// As [`pack`](crate::simd::packed::pack).
     pub fn pack(self, fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> Packed {
-        if fours && let Some(avx512) = avx512() {
-            return avx512.pack_short(fields, widths, out);
+        if let Some(avx512) = avx512() {
+            return if fours { avx512.pack_short(fields, widths, out) } else { avx512.pack_long(fields, widths, out) };
         }
         // SAFETY: `self` proves that the machine has what is enabled.
         unsafe { pack(fields, widths, fours, out) }

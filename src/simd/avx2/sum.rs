@@ -3,6 +3,7 @@
 use super::Avx2;
 use super::lanes::{load_bytes, load_words, store_words};
 use crate::checksum::{BLOCK, KEYS, Lanes, SCRAMBLE, STRIPE};
+use crate::simd::avx512;
 use std::arch::x86_64::*;
 
 /// Lanes 0..4 and 4..8: sums of products, and sums of words, which are added to their neighbour lanes at a block's end.
@@ -78,6 +79,9 @@ impl SumLanes {
 impl Avx2 {
     /// Adds stripes to the lanes of a content sum.
     pub fn add_stripes(self, lanes: &mut Lanes, stripes: &[[u8; STRIPE]]) {
+        if let Some(avx512) = avx512() {
+            return avx512.add_stripes(lanes, stripes);
+        }
         // SAFETY: `self` proves that the machine has AVX2.
         unsafe { add_stripes(lanes, stripes) };
     }

@@ -65,3 +65,10 @@ pub fn widen(from: &[u8; 16]) -> __m512i {
     // SAFETY: the array has the 16 bytes that are read; no alignment is needed.
     unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast())) }
 }
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn load_sixteen(from: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; no alignment is needed.
+    unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+}

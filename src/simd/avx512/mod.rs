@@ -3,6 +3,7 @@
 //! where the machine has them.
 
 mod apply;
+mod classes;
 mod huffman;
 mod lanes;
 mod mask;

@@ -1,7 +1,8 @@
 //! The lanes of a content sum in registers: a stripe is one vector.
 
-use super::lanes::{load_words, store_words};
-use crate::checksum::{BLOCK, KEYS, Lanes, SCRAMBLE};
+use super::Avx512;
+use super::lanes::{load_bytes, load_words, store_words};
+use crate::checksum::{BLOCK, KEYS, Lanes, SCRAMBLE, STRIPE};
 use std::arch::x86_64::*;
 
 /// Sums of products, and sums of words, which are added to their neighbour lanes at a block's end.
@@ -59,4 +60,21 @@ impl SumLanes {
         store_words(&mut lanes.sums, self.products);
         lanes.place = self.place;
     }
+}
+
+impl Avx512 {
+    /// As `Avx2::add_stripes`.
+    pub fn add_stripes(self, lanes: &mut Lanes, stripes: &[[u8; STRIPE]]) {
+        // SAFETY: `self` proves that the machine has what is enabled.
+        unsafe { add_stripes(lanes, stripes) };
+    }
+}
+
+#[target_feature(enable = "avx512f,avx2")]
+fn add_stripes(lanes: &mut Lanes, stripes: &[[u8; STRIPE]]) {
+    let mut sums = SumLanes::load(lanes);
+    for stripe in stripes {
+        sums.add(load_bytes(stripe));
+    }
+    sums.store(lanes);
 }
