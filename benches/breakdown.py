@@ -17,7 +17,7 @@ from figures import Report
 from savers import folder
 
 # A CRC of what is coded is taken as it is coded.
-SAVE_PARTS = ["walk, schema", "base", "encode, CRC", "look for changes", "write"]
+SAVE_PARTS = ["walk, schema", "base", "encode, CRC", "write"]
 # The core reads large pieces by itself.
 RESTORE_PARTS = ["read by Python", "read and decode"]
 
@@ -80,7 +80,6 @@ def watching() -> Iterator[Stopwatch]:
         (writer.SnapshotWriter, "_schema_of", "walk, schema"),
         (writer.Specs, "of", "walk, schema"),
         (writer.Sources, "of", "base"),
-        (writer, "sums_of", "look for changes"),
         (files.Writer, "write", "write"),
         (files.Writer, "sync", "write"),
         (files.Writer, "rename", "write"),

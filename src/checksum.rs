@@ -93,6 +93,33 @@ pub fn content_sum(bytes: &[u8]) -> u64 {
     sum.value()
 }
 
+/// One number for the content sums of a tensor's chunks, taken in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TensorSum(u64);
+
+impl TensorSum {
+    pub fn add(&mut self, chunk: u64) {
+        self.0 = (self.0.rotate_left(23) ^ chunk).wrapping_mul(FOLD);
+    }
+
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    /// Of a tensor's bytes.
+    pub fn of(bytes: &[u8], chunk_bytes: usize) -> Self {
+        bytes.chunks(chunk_bytes).map(content_sum).collect()
+    }
+}
+
+impl FromIterator<u64> for TensorSum {
+    fn from_iter<I: IntoIterator<Item = u64>>(chunks: I) -> Self {
+        let mut sum = TensorSum::default();
+        chunks.into_iter().for_each(|chunk| sum.add(chunk));
+        sum
+    }
+}
+
 /// A CRC-64/NVME taken piece by piece.
 pub struct Crc(crc_fast::Digest);
 

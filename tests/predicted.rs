@@ -122,7 +122,7 @@ impl Run {
                 }
                 payload.extend_from_slice(&out[..n]);
             }
-            let headers = encoder.finish(&mut tensors).expect("all done").0;
+            let headers = encoder.finish(&mut tensors).expect("all done").headers;
             known = self.layer(&headers).headers().iter().map(known_of).collect();
             saved.push(Saved { headers, payload });
             after.push(bases.clone());

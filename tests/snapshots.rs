@@ -58,7 +58,7 @@ fn save(tensors: &mut [Tensor<'_>], threads: usize, room: usize) -> Saved {
             let mut expected = Crc::default();
             expected.update(&payload);
             assert_eq!(crc.value(), expected.value());
-            return Saved { headers: encoder.finish(tensors).expect("all done").0, payload };
+            return Saved { headers: encoder.finish(tensors).expect("all done").headers, payload };
         }
         payload.extend_from_slice(&out[..n]);
     }

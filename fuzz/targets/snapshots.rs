@@ -102,7 +102,7 @@ fn save(
     let mut expected = Crc::default();
     expected.update(&payload);
     assert_eq!(crc.value(), expected.value());
-    let headers = encoder.finish(&mut tensors).expect("all done").0;
+    let headers = encoder.finish(&mut tensors).expect("all done").headers;
     if full {
         bases.iter_mut().zip(targets).for_each(|(base, target)| base.get_mut().copy_from_slice(target.get()));
     }

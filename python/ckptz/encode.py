@@ -19,7 +19,7 @@ from .layers import shape_of
 from .schema import Schema
 from .state import contiguous, is_contiguous
 
-__all__ = ["Encoded", "encode_tensors", "sums_of"]
+__all__ = ["Encoded", "encode_tensors", "sums_now"]
 
 Bytes = NDArray[np.uint8]
 # The number of a formula, and the records that it reads.
@@ -39,6 +39,8 @@ class Encoded(msgspec.Struct, frozen=True):
     headers: bytes
     lossy: bool
     finite: bool
+    sums: list[int]
+    """Of the arrays, if they are watched: the same as long as these are."""
 
 
 def encode_tensors(
@@ -52,6 +54,7 @@ def encode_tensors(
     residual: bool = False,
     known: Sequence[Predicted | None] = (),
     search: bool = False,
+    watched: bool = False,
     threads: int,
     progress: Callable[[int], None] | None = None,
 ) -> Encoded:
@@ -60,8 +63,10 @@ def encode_tensors(
     stale: numbers of tensors that are left as their bases are.
     known: how the records of the snapshot before were predicted, if they are the same tensors.
     search: whether to look for more tensors that others predict.
+    watched: whether to take sums of the arrays: before they are coded, of a residual after that. If
+        a snapshot's and its residual's are the same, nothing was changed from the one to the other.
     """
-    headers, lossy, finite = [], False, True
+    headers, lossy, finite, sums = [], False, True, list[int]()
     if not residual and _may_pair(schema, bases, specs):
         file.features |= PAIRS
     for start, targets in _segments(arrays, {number: bases[number] for number in stale}):
@@ -79,6 +84,7 @@ def encode_tensors(
             start,
             list(known[part]) if predict else [],
             search and predict,
+            watched,
         )
         if encoder.predicts:
             file.features |= PREDICTED_BASES
@@ -86,7 +92,15 @@ def encode_tensors(
         found = codec.finish(encoder)
         headers.append(found[0])
         lossy, finite = lossy or found[1], finite and found[2]
-    return Encoded(b"".join(headers), lossy, finite)
+        sums += found[3]
+    if watched and stale:
+        # What was coded of these were copies of their bases.
+        numbers = sorted(stale)
+        own = [shape_of(schema.tensors[number])[0] for number in numbers]
+        taken = _sums_now([arrays[n] for n in numbers], own, [specs[n] for n in numbers], threads)
+        for number, one in zip(numbers, taken, strict=True):
+            sums[number] = one
+    return Encoded(b"".join(headers), lossy, finite, sums)
 
 
 def _may_pair(schema: Schema, bases: Sequence[Bytes | None], specs: Sequence[codec.Spec]) -> bool:
@@ -98,9 +112,25 @@ def _may_pair(schema: Schema, bases: Sequence[Bytes | None], specs: Sequence[cod
     )
 
 
-def sums_of(arrays: Sequence[NDArray[Any]], threads: int) -> list[int]:
-    """Return checksums of pieces of the arrays, which tell whether any has been changed."""
-    return [crc for _, targets in _segments(arrays) for crc in codec.crcs(targets, threads)]
+def sums_now(
+    schema: Schema, arrays: Sequence[NDArray[Any]], specs: Sequence[codec.Spec], threads: int
+) -> list[int]:
+    """Return the sums that watching the arrays would find now."""
+    elements = [shape_of(node)[0] for node in schema.tensors]
+    return _sums_now(arrays, elements, specs, threads)
+
+
+def _sums_now(
+    arrays: Sequence[NDArray[Any]],
+    elements: Sequence[int],
+    specs: Sequence[codec.Spec],
+    threads: int,
+) -> list[int]:
+    sums: list[int] = []
+    for start, targets in _segments(arrays):
+        part = slice(start, start + len(targets))
+        sums += codec.content_sums(targets, list(elements[part]), list(specs[part]), threads)
+    return sums
 
 
 def _drain(

@@ -15,7 +15,7 @@ import msgspec
 
 from . import codec
 from .base import Base, Sources, predictions_of, rebuild
-from .encode import Encoded, Predicted, encode_tensors, sums_of
+from .encode import Encoded, Predicted, encode_tensors, sums_now
 from .errors import NetworkError, StateChangedError
 from .file import EXTRA, RESIDUAL, FileWriter
 from .loss import pack_extra, stale_tensors
@@ -210,15 +210,17 @@ class SnapshotWriter:
         """Make a snapshot durable; return its entry and its record headers."""
         targets = job.sources.targets
         with attempt(self.store, job.meta, sum(target.nbytes for target in targets)) as files:
-            checked = self._exact and not job.meta.full and not job.own
-            sums = sums_of(targets, threads) if checked else None
-            encoded, meta, size = self._encode(job, files, threads, progress)
+            watched = self._exact and not job.meta.full and not job.own
+            encoded, meta, size = self._encode(job, files, threads, progress, watched)
             job.room.check(size)
             found = identify(meta, encoded.headers)
             if self._exact and (encoded.lossy or job.stale):
-                residual = self._encode_residual(job, found, files.residual(found), threads)
+                sink = files.residual(found)
+                residual, sums = self._encode_residual(job, found, sink, threads, watched)
                 job.room.check(size, residual)
-            if sums is not None and sums != sums_of(targets, threads):
+            elif watched:
+                sums = sums_now(job.schema, targets, job.specs, threads)
+            if watched and sums != encoded.sums:
                 raise StateChangedError(
                     f"{self.store.storage}: step {job.meta.step} is not saved: the state's "
                     "arrays were changed meanwhile"
@@ -228,7 +230,12 @@ class SnapshotWriter:
         return entry, encoded.headers
 
     def _encode(
-        self, job: _Job, files: Attempt, threads: int, progress: Callable[[int], None] | None
+        self,
+        job: _Job,
+        files: Attempt,
+        threads: int,
+        progress: Callable[[int], None] | None,
+        watched: bool,
     ) -> tuple[Encoded, bytes, int]:
         """Write a snapshot file; return its records, its meta and its size."""
         file = FileWriter(files.sink, files.kind, EXTRA if job.meta.extra else 0)
@@ -241,6 +248,7 @@ class SnapshotWriter:
             stale=job.stale,
             known=job.known,
             search=job.search,
+            watched=watched,
             threads=threads,
             progress=progress,
         )
@@ -248,17 +256,26 @@ class SnapshotWriter:
         schema = job.schema.raw if job.holds_schema else None
         return encoded, meta, file.finish(meta, encoded.headers, schema)
 
-    def _encode_residual(self, job: _Job, parent: bytes, sink: Sink, threads: int) -> int:
-        """Write the exact difference of the state to its reconstruction; return the size."""
+    def _encode_residual(
+        self, job: _Job, parent: bytes, sink: Sink, threads: int, watched: bool
+    ) -> tuple[int, list[int]]:
+        """Write the exact difference of the state to its reconstruction; return size and sums."""
         file = FileWriter(sink, RESIDUAL)
         targets, after = job.sources.targets, job.sources.after
         exact = [codec.EXACT] * len(targets)
         encoded = encode_tensors(
-            file, job.schema, targets, after, exact, residual=True, threads=threads
+            file,
+            job.schema,
+            targets,
+            after,
+            exact,
+            residual=True,
+            watched=watched,
+            threads=threads,
         )
         meta = job.meta
         own = Meta(meta.sequence, meta.step, parent, meta.schema, meta.created)
-        return file.finish(own.encode(), encoded.headers, None)
+        return file.finish(own.encode(), encoded.headers, None), encoded.sums
 
     def _delete_old(self, kept: bytes) -> None:
         """Delete the residuals of older snapshots, and what can never become one."""

@@ -1,9 +1,8 @@
-//! Copying the caller's tensors into buffers that lie ready, on all threads; and telling later whether they are as they were.
+//! Copying the caller's tensors into buffers that lie ready, on all threads.
 
 use super::Pool;
-use crate::checksum::Crc;
 
-/// Bytes that one thread copies or sums at once.
+/// Bytes that one thread copies at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A run of bytes and where it goes, of the same length.
@@ -17,26 +16,15 @@ pub fn copy_changed(sources: &[&[u8]], rooms: &mut [&mut [u8]], pool: &Pool) -> 
         .zip(rooms)
         .flat_map(|(source, room)| source.chunks(PIECE_BYTES).zip(room.chunks_mut(PIECE_BYTES)));
     let copy = |group: Vec<Piece<'_>>| group.into_iter().map(copy_piece).sum::<usize>();
-    pool.map(grouped(pieces, |piece| piece.0.len()), copy).into_iter().sum()
-}
-
-/// The CRCs of pieces of some contents, which are the same as long as all contents are.
-pub fn crcs(contents: &[&[u8]], pool: &Pool) -> Vec<u64> {
-    let pieces = contents.iter().flat_map(|content| content.chunks(PIECE_BYTES));
-    let sum = |group: Vec<&[u8]>| {
-        let mut crc = Crc::default();
-        group.into_iter().for_each(|piece| crc.update(piece));
-        crc.value()
-    };
-    pool.map(grouped(pieces, |piece| piece.len()), sum)
+    pool.map(grouped(pieces), copy).into_iter().sum()
 }
 
 /// Pieces in groups that are worth a thread's attention: small tensors are many.
-fn grouped<P>(pieces: impl Iterator<Item = P>, length: impl Fn(&P) -> usize) -> Vec<Vec<P>> {
+fn grouped<'a>(pieces: impl Iterator<Item = Piece<'a>>) -> Vec<Vec<Piece<'a>>> {
     let mut groups = Vec::new();
     let (mut group, mut bytes) = (Vec::new(), 0);
     for piece in pieces {
-        bytes += length(&piece);
+        bytes += piece.0.len();
         group.push(piece);
         if bytes >= PIECE_BYTES {
             groups.push(std::mem::take(&mut group));
@@ -60,23 +48,6 @@ fn copy_piece((source, room): Piece<'_>) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn crcs_tell_of_any_change() {
-        let mut contents: Vec<Vec<u8>> = [10, 0, PIECE_BYTES + 5, 300].map(|n| vec![1; n]).to_vec();
-        let found = |contents: &[Vec<u8>], threads| {
-            let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
-            crcs(&contents, &Pool::new(threads).expect("threads start"))
-        };
-        let before = found(&contents, 1);
-        assert_eq!(found(&contents, 3), before);
-        for (content, at) in [(0, 0), (2, 7), (2, PIECE_BYTES + 4), (3, 299)] {
-            contents[content][at] = 2;
-            assert_ne!(found(&contents, 2), before);
-            contents[content][at] = 1;
-        }
-        assert_eq!(found(&contents, 2), before);
-    }
 
     proptest! {
         #[test]

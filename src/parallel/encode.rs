@@ -4,8 +4,8 @@ use super::families::{Beside, Families, copy_of};
 use super::large::{Current, plan_of, plans_alone};
 use super::links::link_record;
 use super::small::{Coded, encode_small, small_runs};
-use super::{Pool, Tensor};
-use crate::checksum::Crc;
+use super::{Pool, Tensor, watch};
+use crate::checksum::{Crc, TensorSum};
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::{AnyPlan, Serial};
@@ -22,6 +22,9 @@ pub struct SnapshotEncoder {
     families: Families,
     /// By record; how many are done, in the order of coding.
     headers: Vec<Vec<u8>>,
+    /// By record: sums of the targets, if these are watched.
+    seen: Vec<TensorSum>,
+    watched: bool,
     coded: usize,
     summary: Summary,
     current: Option<Current>,
@@ -43,6 +46,14 @@ pub struct Summary {
     pub finite: bool,
 }
 
+/// What is left to be stored of a snapshot once its chunks are.
+pub struct Finished {
+    pub headers: Vec<u8>,
+    pub summary: Summary,
+    /// Of the targets, if they are watched.
+    pub sums: Vec<u64>,
+}
+
 impl Summary {
     fn add(&mut self, other: Summary) {
         self.lossy |= other.lossy;
@@ -61,6 +72,8 @@ impl SnapshotEncoder {
     pub fn with_families(families: Families, links: Vec<Option<u32>>, first: u32) -> Self {
         SnapshotEncoder {
             headers: vec![Vec::new(); links.len()],
+            seen: vec![TensorSum::default(); links.len()],
+            watched: false,
             coded: 0,
             links,
             first,
@@ -72,6 +85,11 @@ impl SnapshotEncoder {
             spilled: 0,
             slots: Vec::new(),
         }
+    }
+
+    /// The same, with sums taken of the targets, which tell whether these are changed from a snapshot to its residual.
+    pub fn watching(self, watched: bool) -> Self {
+        SnapshotEncoder { watched, ..self }
     }
 
     /// Whether any record's base is predicted.
@@ -97,19 +115,27 @@ impl SnapshotEncoder {
         Ok(output.written)
     }
 
-    /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more; completes the links.
-    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<(Vec<u8>, Summary)> {
+    /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more, and the sums of the targets if they are
+    /// watched; completes the links.
+    pub fn finish(mut self, tensors: &mut [Tensor<'_>]) -> Result<Finished> {
         if self.coded != tensors.len() || self.spilled < self.spill.len() {
             return Err(Error::Request("the snapshot is not yet encoded"));
         }
         fenv::standard(|| self.write_links(tensors))?;
-        Ok((self.headers.concat(), self.summary))
+        let sums = if self.watched { self.seen.into_iter().map(TensorSum::value).collect() } else { Vec::new() };
+        Ok(Finished { headers: self.headers.concat(), summary: self.summary, sums })
     }
 
     fn write_links(&mut self, tensors: &mut [Tensor<'_>]) -> Result<()> {
         for target in 0..tensors.len() {
             if let Some(source) = self.links[target] {
-                let header = link_record(tensors, target, source, self.first)?;
+                let header = if self.watched {
+                    let (header, seen) = watch::link(tensors, (target, source), self.first)?;
+                    self.seen[target] = seen;
+                    header
+                } else {
+                    link_record(tensors, target, source, self.first)?
+                };
                 header.write(tensors[target].element, &mut self.headers[target]);
             }
         }
@@ -135,7 +161,8 @@ impl SnapshotEncoder {
             if !runs.is_empty() {
                 let mut slots = std::mem::take(&mut self.slots);
                 slots.iter_mut().for_each(Vec::clear);
-                let coded = encode_small(runs, tensors, &self.links, &mut self.families, &mut slots, pool)?;
+                let coded =
+                    encode_small(runs, tensors, &self.links, &mut self.families, &mut slots, self.watched, pool)?;
                 slots.iter().for_each(|slot| output.emit(slot));
                 self.slots = slots;
                 coded.into_iter().for_each(|coded| self.take(coded));
@@ -151,7 +178,11 @@ impl SnapshotEncoder {
         if pool.threads() == 1 || self.current.is_some() || !self.planned.is_empty() {
             return Ok(());
         }
-        let alone = |number: &usize| self.links[*number].is_none() && self.families.of[*number].is_none();
+        // Of what is as its base, and watched, there will be no plan.
+        let alone = |number: &usize| {
+            let same = self.watched && watch::may_be_same(&tensors[*number]);
+            self.links[*number].is_none() && self.families.of[*number].is_none() && !same
+        };
         let next = self.families.order[self.coded..].iter().copied().take(LOOK_AHEAD).filter(alone);
         let next: Vec<usize> =
             next.filter(|&number| plans_alone(&tensors[number])).take(PLANS_A_THREAD * pool.threads()).collect();
@@ -180,13 +211,12 @@ impl SnapshotEncoder {
         let siblings = Beside { find: &find }.of(family.as_ref());
         let mut current = match self.current.take() {
             Some(current) => current,
-            None => Current::new(tensor, planned, family.as_mut(), siblings, pool)?,
+            None => Current::new(tensor, planned, family.as_mut(), siblings, self.watched, pool)?,
         };
         current.encode(tensor, siblings, &mut self.slots, pool, |bytes| output.emit(bytes))?;
         self.families.of[number] = family;
         if current.is_done() {
-            let (header, summary) = current.finish(tensor.element);
-            self.take(Coded { number, header, summary, before: None });
+            self.take(current.finish(number, tensor.element));
         } else {
             self.current = Some(current);
         }
@@ -195,12 +225,13 @@ impl SnapshotEncoder {
 
     /// Notes what became of the next tensor.
     fn take(&mut self, coded: Coded) {
-        let Coded { number, header, summary, before } = coded;
+        let Coded { number, header, summary, seen, before } = coded;
         if let Some(content) = before {
             self.families.keep(number, content);
         }
         self.families.coded(number);
         self.headers[number] = header;
+        self.seen[number] = seen;
         self.summary.add(summary);
         self.coded += 1;
     }

@@ -3,9 +3,12 @@
 use super::encode::Summary;
 use super::families::{Beside, Family};
 use super::pool::lock;
+use super::small::Coded;
+use super::watch::{self, Piece};
 use super::{Pool, Tensor, TensorBase};
-use crate::chunk::encode::all_finite;
-use crate::error::Result;
+use crate::checksum::TensorSum;
+use crate::chunk::encode::{EncodedChunk, all_finite};
+use crate::error::{Error, Result};
 use crate::float::ElementType;
 use crate::header::chunk_count;
 use crate::plan::{AnyPlan, ChunkBase, Workers};
@@ -25,24 +28,40 @@ const EXACT_BATCH_BYTES: usize = 4 << 20;
 /// A tensor that is being written.
 pub struct Current {
     plan: AnyPlan,
-    record: RecordWriter,
+    written: Written,
     next: usize,
     chunks: usize,
-    finite: bool,
+    watched: bool,
 }
 
-/// A chunk's number, its bytes and its part of the siblings.
-type Piece<'a> = (usize, &'a [u8], Siblings<'a, u8>);
+/// What is told of the chunks that are written.
+struct Written {
+    record: RecordWriter,
+    finite: bool,
+    seen: TensorSum,
+}
+
+impl Written {
+    fn add(&mut self, (encoded, sum): (EncodedChunk, u64)) {
+        self.finite &= !encoded.not_finite;
+        self.record.add(encoded);
+        self.seen.add(sum);
+    }
+}
 
 impl Current {
-    /// `planned`: its plan, if it is made. `family`: how its base is predicted, and `siblings` what that reads.
+    /// `planned`: its plan, if it is made. `family`: how its base is predicted, and `siblings` what that reads. `watched`: whether
+    /// to take sums of the target.
     pub fn new(
         tensor: &Tensor<'_>,
         planned: Option<AnyPlan>,
         family: Option<&mut Family>,
         siblings: Siblings<'_, u8>,
+        watched: bool,
         pool: &Pool,
     ) -> Result<Self> {
+        let same = if watched && family.is_none() { watch::same(tensor, pool)? } else { None };
+        let planned = same.map(|(role, _)| AnyPlan::SameBytes(role)).or(planned);
         let plan = match (planned, family, &tensor.base) {
             (Some(plan), ..) => plan,
             (None, Some(family), TensorBase::Previous(base)) => {
@@ -55,19 +74,26 @@ impl Current {
         let chunks = record.chunks(tensor.elements());
         // Of a tensor that is as it was nothing is looked at later.
         let finite = chunks > 0 || is_residual(&tensor.base) || is_finite(tensor.element, tensor.target)?;
-        Ok(Current { plan, record, next: 0, chunks, finite })
+        if watched && same.is_none() && chunks == 0 && !tensor.target.is_empty() {
+            // It was as its base when it was planned.
+            return Err(Error::Changed);
+        }
+        let seen = same.map_or_else(TensorSum::default, |(_, sum)| sum);
+        Ok(Current { plan, written: Written { record, finite, seen }, next: 0, chunks, watched })
     }
 
     pub fn is_done(&self) -> bool {
         self.next == self.chunks
     }
 
-    /// The header's bytes, and what is true of the record.
-    pub fn finish(self, element: ElementType) -> (Vec<u8>, Summary) {
-        let header = self.record.finish();
-        let mut bytes = Vec::new();
-        header.write(element, &mut bytes);
-        (bytes, Summary { lossy: header.is_lossy(), finite: self.finite })
+    /// What became of the tensor, which has this number.
+    pub fn finish(self, number: usize, element: ElementType) -> Coded {
+        let Written { record, finite, seen } = self.written;
+        let record = record.finish();
+        let mut header = Vec::new();
+        record.write(element, &mut header);
+        let summary = Summary { lossy: record.is_lossy(), finite };
+        Coded { number, header, summary, seen, before: None }
     }
 
     /// Encodes the next chunks, and gives the bytes of each to `emit`, in order, while they are in cache. `slots`: buffers to reuse.
@@ -79,7 +105,7 @@ impl Current {
         pool: &Pool,
         mut emit: impl FnMut(&[u8]),
     ) -> Result<()> {
-        let chunk_bytes = tensor.element.size() << tensor.spec.chunk_log2;
+        let chunk_bytes = tensor.chunk_bytes();
         let batch = if self.plan.is_lossy() { LOSSY_BATCH_BYTES } else { EXACT_BATCH_BYTES };
         let count = (batch / chunk_bytes).max(1).min(self.chunks - self.next);
         let start = self.next * chunk_bytes;
@@ -89,18 +115,17 @@ impl Current {
             (self.next + i, target, siblings.part(at..at + target.len()))
         });
         let work = pieces.zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes)).collect();
-        let (plan, buffers) = (&self.plan, Buffers(Mutex::new(std::mem::take(slots))));
+        let Current { plan, written, watched, .. } = self;
+        let buffers = Buffers(Mutex::new(std::mem::take(slots)));
         let encode = |(piece, mut base): (Piece<'_>, ChunkBase<'_>)| {
-            let (number, target, siblings) = piece;
             let mut slot = buffers.get();
-            (plan.encode_chunk(number, target, &mut base, siblings, &mut slot), slot)
+            (watch::encode_chunk(plan, piece, &mut base, &mut slot, *watched), slot)
         };
         let mut failed = None;
         pool.map_each(work, encode, |(encoded, slot)| {
             match encoded {
                 Ok(encoded) if failed.is_none() => {
-                    self.finite &= !encoded.not_finite;
-                    self.record.add(encoded);
+                    written.add(encoded);
                     emit(&slot);
                 }
                 Ok(_) => {}
@@ -150,20 +175,19 @@ impl Buffers {
 
 /// Encodes a tensor of one chunk at most.
 pub fn encode_one(
-    tensor: &mut Tensor<'_>,
+    (number, tensor): (usize, &mut Tensor<'_>),
     family: Option<&mut Family>,
     beside: &Beside<'_, '_>,
     slot: &mut Vec<u8>,
-) -> Result<(Vec<u8>, Summary)> {
+    watched: bool,
+) -> Result<Coded> {
     let siblings = beside.of(family.as_deref());
-    let mut current = Current::new(tensor, None, family, siblings, &Pool::new(1)?)?;
+    let mut current = Current::new(tensor, None, family, siblings, watched, &Pool::new(1)?)?;
     if current.chunks > 0 {
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
-        let encoded = current.plan.encode_chunk(0, tensor.target, base, siblings, slot)?;
-        current.finite = !encoded.not_finite;
-        current.record.add(encoded);
+        current.written.add(watch::encode_chunk(&current.plan, (0, tensor.target, siblings), base, slot, watched)?);
     }
-    Ok(current.finish(tensor.element))
+    Ok(current.finish(number, tensor.element))
 }
 
 fn base_range<'a>(base: &'a mut TensorBase<'_>, range: Range<usize>) -> ChunkBase<'a> {

@@ -118,7 +118,7 @@ fn not_floats<T>() -> Result<T> {
 }
 
 /// Whether the target is this content of a source, rounded if the types differ.
-fn matches_rounded(from: ElementType, content: &[u8], linked: &Tensor<'_>) -> Result<bool> {
+pub(super) fn matches_rounded(from: ElementType, content: &[u8], linked: &Tensor<'_>) -> Result<bool> {
     if from == linked.element {
         return Ok(content == linked.target);
     }
@@ -168,7 +168,7 @@ pub fn link_record(tensors: &mut [Tensor<'_>], target: usize, source: u32, first
             linked.target
         }
     };
-    let chunks = content.chunks(linked.element.size() << linked.spec.chunk_log2);
+    let chunks = content.chunks(linked.chunk_bytes());
     Ok(RecordHeader {
         base: Base::Zero,
         kind: Kind::Link(first + source),

@@ -12,9 +12,10 @@ mod siblings;
 mod single;
 mod small;
 mod tensor;
+mod watch;
 
-pub use copy::{copy_changed, crcs};
-pub use encode::{SnapshotEncoder, Summary};
+pub use copy::copy_changed;
+pub use encode::{Finished, SnapshotEncoder, Summary};
 pub use families::Families;
 pub use links::find_links;
 pub use pool::Pool;
@@ -22,3 +23,4 @@ pub use restore::{Chain, Failure, Layer, Output, Segment, Selection, Shape, Sour
 pub use siblings::{Known, find_families};
 pub use single::decode_record;
 pub use tensor::{Tensor, TensorBase};
+pub use watch::sums_of;

@@ -4,6 +4,7 @@ use super::encode::Summary;
 use super::families::{Beside, Families, Family, copy_of};
 use super::large::encode_one;
 use super::{Pool, Tensor, TensorBase};
+use crate::checksum::TensorSum;
 use crate::error::Result;
 use crate::header::chunk_count;
 use std::ops::Range;
@@ -16,6 +17,8 @@ pub struct Coded {
     pub number: usize,
     pub header: Vec<u8>,
     pub summary: Summary,
+    /// The sum of its target, if that is watched.
+    pub seen: TensorSum,
     /// What it was before, if that is kept.
     pub before: Option<Vec<u64>>,
 }
@@ -69,6 +72,7 @@ pub fn encode_small(
     links: &[Option<u32>],
     families: &mut Families,
     slots: &mut Vec<Vec<u8>>,
+    watched: bool,
     pool: &Pool,
 ) -> Result<Vec<Coded>> {
     let places = runs.first().map_or(0, |run| run.start)..runs.last().map_or(0, |run| run.end);
@@ -89,7 +93,7 @@ pub fn encode_small(
         work.push(members.split_off(members.len() - length));
     }
     work.reverse();
-    let encode = |run: Vec<Member<'_, '_>>| encode_run(run, &all, families);
+    let encode = |run: Vec<Member<'_, '_>>| encode_run(run, &all, families, watched);
     let coded: Result<Vec<Vec<Coded>>> = pool.map(work, encode).into_iter().collect();
     let coded = coded?.into_iter().flatten().collect();
     numbers.into_iter().zip(own).for_each(|(number, family)| families.of[number] = family);
@@ -100,6 +104,7 @@ fn encode_run(
     mut run: Vec<Member<'_, '_>>,
     others: &[Option<&mut Tensor<'_>>],
     families: &Families,
+    watched: bool,
 ) -> Result<Vec<Coded>> {
     let mut coded: Vec<Coded> = Vec::with_capacity(run.len());
     for at in 0..run.len() {
@@ -109,7 +114,7 @@ fn encode_run(
         if *is_link {
             // Its source tells whether it is finite.
             let summary = Summary { lossy: false, finite: true };
-            coded.push(Coded { number, header: Vec::new(), summary, before: None });
+            coded.push(Coded { number, header: Vec::new(), summary, seen: TensorSum::default(), before: None });
             continue;
         }
         let before = match &tensor.base {
@@ -125,8 +130,9 @@ fn encode_run(
             let kept = here.and_then(|at| coded[at].before.as_deref()).or(families.kept(wanted));
             (tensor, kept)
         };
-        let (header, summary) = encode_one(tensor, family.as_deref_mut(), &Beside { find: &find }, slot)?;
-        coded.push(Coded { number, header, summary, before });
+        let family = family.as_deref_mut();
+        let one = encode_one((number, tensor), family, &Beside { find: &find }, slot, watched)?;
+        coded.push(Coded { before, ..one });
     }
     Ok(coded)
 }

@@ -52,6 +52,11 @@ impl Tensor<'_> {
         self.spec.lossy.is_some() && self.element.is_float() && matches!(self.base, TensorBase::Previous(_))
     }
 
+    /// Bytes of a chunk.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.element.size().max(1) << self.spec.chunk_log2
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         self.spec.check()?;
         let size = self.element.size();

@@ -17,7 +17,7 @@ pub enum AnyPlan {
     F32(Plan<f32>),
     F64(Plan<f64>),
     Bytes(ExactPlan),
-    /// Bytes that equal their base.
+    /// Of any type, equal to its base.
     SameBytes(BaseRole),
 }
 

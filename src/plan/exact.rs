@@ -89,6 +89,7 @@ impl ExactPlan {
         self.bytes
     }
 
+    /// Appends a chunk. Its sum is taken after the last look at `target`.
     pub fn encode_chunk<E: Element>(
         &self,
         target: &[E],

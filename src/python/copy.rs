@@ -1,4 +1,4 @@
-//! Copying NumPy arrays into buffers that lie ready, and telling later whether they are as they were.
+//! Copying NumPy arrays into buffers that lie ready.
 
 use super::arrays::{Bytes, readable, writable};
 use super::errors::guarded;
@@ -23,13 +23,4 @@ pub fn copy_changed(
     }
     let pool = Pool::new(threads)?;
     py.detach(|| guarded(|| Ok::<_, PyErr>(parallel::copy_changed(&sources, &mut rooms, &pool))))
-}
-
-/// CRCs of the arrays' content, which are the same as long as it is.
-#[pyfunction]
-pub fn crcs(py: Python<'_>, arrays: Vec<Bound<'_, Bytes>>, threads: usize) -> PyResult<Vec<u64>> {
-    let arrays = arrays.iter().map(readable).collect::<PyResult<Vec<_>>>()?;
-    let contents = arrays.iter().map(|a| Ok(a.as_slice()?)).collect::<PyResult<Vec<&[u8]>>>()?;
-    let pool = Pool::new(threads)?;
-    py.detach(|| guarded(|| Ok::<_, PyErr>(parallel::crcs(&contents, &pool))))
 }

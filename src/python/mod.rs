@@ -28,7 +28,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<decode::Merge>()?;
     module.add_class::<hashes::Crc>()?;
     module.add_function(wrap_pyfunction!(copy::copy_changed, module)?)?;
-    module.add_function(wrap_pyfunction!(copy::crcs, module)?)?;
+    module.add_function(wrap_pyfunction!(encode::content_sums, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::digest, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::content_sum, module)?)?;
     module.add_function(wrap_pyfunction!(hashes::compress, module)?)?;

@@ -122,3 +122,58 @@ def test_what_a_new_tensor_is_a_link_to_changes(tmp_path: Path, exact: Any, dtyp
     manager.save(2, state)
     found = ckptz.CheckpointManager(tmp_path, readonly=True).restore(2)
     assert found["z"].tobytes() == found["zz"].tobytes() == first.tobytes()
+
+
+class Trainer(threading.Thread):
+    """Writes the next generation into one array after another, and rests after the last."""
+
+    def __init__(self, state: dict[str, Any], patterns: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.state, self.patterns = state, patterns
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        for generation in range(2, 1 << 20):
+            for name, array in self.state.items():
+                np.multiply(self.patterns[name], generation, out=array)
+            if self.stopped.wait(0.02):
+                return
+
+
+def is_of_one_moment(found: dict[str, Any], patterns: dict[str, Any]) -> bool:
+    """Whether arrays are of one generation up to one place, and of the one before from there on."""
+    largest = max(round(float(found[name][0] / patterns[name][0])) for name in found)
+    of_last = [found[name] == patterns[name] * np.float32(largest) for name in found]
+    of_former = [found[name] == patterns[name] * np.float32(largest - 1) for name in found]
+    whole = np.concatenate(of_last)
+    changes = np.count_nonzero(whole[1:] != whole[:-1])
+    known = np.concatenate(of_last) | np.concatenate(of_former)
+    return bool(known.all() and changes <= 1 and (whole[0] or not whole.any()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("policy", ["lossy", "exact"])
+def test_what_is_saved_is_of_one_moment(tmp_path: Path, policy: Any, threads: int) -> None:
+    rng = np.random.default_rng(4)
+    patterns = {f"w{k}": rng.normal(size=60_000).astype("f4") for k in range(8)}
+    state = {name: pattern.copy() for name, pattern in patterns.items()}
+    manager = ckptz.CheckpointManager(tmp_path, policy, threads=threads)
+    manager.save(0, state)
+    trainer = Trainer(state, patterns)
+    trainer.start()
+    saved = refused = 0
+    try:
+        for step in range(1, 60):
+            try:
+                manager.save(step, state)
+            except StateChangedError:
+                refused += 1
+                continue
+            saved += 1
+            assert is_of_one_moment(manager.restore(), patterns)
+    finally:
+        trainer.stopped.set()
+        trainer.join()
+    manager.save(99, state)
+    assert is_of_one_moment(manager.restore(), patterns)
+    assert saved + refused == 59

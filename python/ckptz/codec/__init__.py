@@ -26,9 +26,9 @@ from .core import as_bytes as as_bytes
 from .core import bytes_to_read as bytes_to_read
 from .core import compress as compress
 from .core import content_sum as content_sum
+from .core import content_sums as content_sums
 from .core import copy_changed as copy_changed
 from .core import crc_of as crc_of
-from .core import crcs as crcs
 from .core import decompress as decompress
 from .core import default_threads as default_threads
 from .core import describe as describe

@@ -29,8 +29,8 @@ Bytes = NDArray[np.uint8]
 __version__: str = _core.__version__
 compress = _core.compress
 content_sum = _core.content_sum
+content_sums = _core.content_sums
 copy_changed = _core.copy_changed
-crcs = _core.crcs
 decompress = _core.decompress
 describe = _core.describe
 digest = _core.digest
@@ -193,8 +193,10 @@ def fill(encoder: SnapshotEncoder, room: Bytes, crc: Crc) -> int:
         raise StateChangedError(f"{error}: nothing is saved") from None
 
 
-def finish(encoder: SnapshotEncoder) -> tuple[bytes, bool, bool]:
-    """Return the record headers, whether any is lossy, and whether all floats are finite.
+def finish(encoder: SnapshotEncoder) -> tuple[bytes, bool, bool, list[int]]:
+    """Return the record headers, whether any is lossy, whether all floats are finite, and sums.
+
+    The sums are those of the tensors, if they are watched.
 
     Raises `StateChangedError` as `fill` does.
     """

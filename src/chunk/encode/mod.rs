@@ -18,7 +18,8 @@ use crate::simd::wide;
 pub struct EncodedChunk {
     /// Bytes appended; `None`: the chunk is unchanged from the base.
     pub length: Option<usize>,
-    /// Content sum of the reconstruction.
+    /// Content sum of the reconstruction. Of an exact record that is the target's, taken after all else is read of it: `parallel/watch.rs`
+    /// tells by it whether the target is changed meanwhile.
     pub sum: u64,
     pub errors: Squares,
     /// Whether an entry of the target is not finite. Lossy records tell; for exact ones `AnyPlan` looks, but not for residuals, whose
