@@ -127,6 +127,26 @@ impl<'a> BitReader<'a> {
     }
 }
 
+/// At least 57 bits from one on; those past the end are zero.
+#[inline(always)]
+pub fn word_at(bytes: &[u8], bit: usize) -> u64 {
+    let at = bit / 8;
+    let word = match bytes.get(at..at + 8) {
+        Some(word) => u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]),
+        None => last_word(bytes, at),
+    };
+    word >> (bit % 8)
+}
+
+#[cold]
+fn last_word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    let rest = bytes.get(at..).unwrap_or(&[]);
+    let length = rest.len().min(8);
+    word[..length].copy_from_slice(&rest[..length]);
+    u64::from_le_bytes(word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

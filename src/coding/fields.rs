@@ -1,5 +1,6 @@
 //! Fields of raw bits: one stream, or four (format.md, section 6).
 
+use crate::bits::word_at;
 use crate::error::{Flaw, Parsed};
 use crate::huffman::stream_ranges;
 use crate::wire::Reader;
@@ -118,21 +119,7 @@ impl<'a> FieldReader<'a> {
     /// At least 57 bits from here on.
     #[inline(always)]
     fn word(&self) -> u64 {
-        let byte = self.at / 8;
-        let word = match self.bytes.get(byte..byte + 8) {
-            Some(word) => u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]),
-            None => self.last_word(byte),
-        };
-        word >> (self.at % 8)
-    }
-
-    #[cold]
-    fn last_word(&self, byte: usize) -> u64 {
-        let mut word = [0; 8];
-        let rest = self.bytes.get(byte..).unwrap_or(&[]);
-        let length = rest.len().min(8);
-        word[..length].copy_from_slice(&rest[..length]);
-        u64::from_le_bytes(word)
+        word_at(self.bytes, self.at)
     }
 
     #[cold]

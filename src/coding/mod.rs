@@ -24,7 +24,7 @@ use crate::bits::{BitReader, BitWriter};
 use crate::error::Parsed;
 use crate::huffman::{Code, Decoder, decode_group, encode_group};
 use crate::kernels::Found;
-use crate::simd::ahead::Ahead;
+use crate::simd::ahead::{Ahead, LINE};
 use crate::simd::highest_of;
 use crate::wire::Reader;
 
@@ -68,6 +68,7 @@ pub struct Scratch {
     pub(crate) near: Vec<u8>,
     pub(crate) found: Found,
     pub(crate) gaps: Vec<u16>,
+    pub(crate) read: tokens::RunFields,
     /// Whether there was something to code that the plan did not foresee: the tensor has changed since.
     pub(crate) unfit: bool,
     /// What is needed after the symbols.
@@ -120,6 +121,9 @@ impl Coding {
     }
 }
 
+/// Entries of f32 in a line of cache.
+const ENTRIES_OF_A_LINE: usize = LINE / 4;
+
 /// A [`Coding`] made ready to read chunks.
 pub struct Decoding {
     coding: Coding,
@@ -168,6 +172,28 @@ impl Decoding {
                 Ok(())
             }
         }
+    }
+
+    /// Reads a chunk of so many elements as runs of symbol 0 and the symbols after each, if it is in token coding and these are at
+    /// most `most`; otherwise `None`, and nothing has been read.
+    pub fn read_few<'s>(
+        &self,
+        input: &mut Reader<'_>,
+        elements: usize,
+        most: usize,
+        scratch: &'s mut Scratch,
+    ) -> Parsed<Option<(&'s [u16], &'s [u8])>> {
+        let Tables::Tokens(decoder, meanings) = &self.tables else { return Ok(None) };
+        let count = Reader::new(input.rest()).count()?;
+        if elements > tokens::MOST_PLACES || count > most {
+            return Ok(None);
+        }
+        if count < elements / ENTRIES_OF_A_LINE {
+            // Most lines are not touched.
+            scratch.ahead = Ahead::default();
+        }
+        tokens::read(input, decoder, meanings, elements, scratch)?;
+        tokens::apart(input, count, elements, scratch).map(Some)
     }
 
     fn decode_fixed(&self, input: &mut Reader<'_>, width: u32, symbols: &mut [u8]) -> Parsed<()> {

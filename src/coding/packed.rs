@@ -1,6 +1,7 @@
 //! Fields of at most 32 bits, all of a chunk at once: the quick twin of [`Fields`](super::Fields) and
 //! [`FieldReader`](super::FieldReader).
 
+use crate::bits::word_at;
 use crate::error::{Flaw, Parsed};
 use crate::huffman::{FOUR_STREAMS_FROM, stream_ranges};
 use crate::simd::packed::{self, Packed};
@@ -22,12 +23,26 @@ pub fn pack(fields: &[u32], widths: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the fields of all entries, with other bits above the width of each.
+/// Reads the fields of all entries that have one, with other bits above the width of each.
 pub fn unpack(input: &mut Reader<'_>, widths: &[u8], fields: &mut Vec<u32>) -> Parsed<()> {
-    fields.resize(widths.len(), 0);
     let (streams, count) = streams_of(widths);
-    for entries in &streams[..count] {
-        let (widths, fields) = (&widths[entries.clone()], &mut fields[entries.clone()]);
+    unpack_streams(input, widths, streams.into_iter().take(count), fields)
+}
+
+/// The same where all entries have a field, if only one of no bits.
+pub fn unpack_all(input: &mut Reader<'_>, widths: &[u8], fields: &mut Vec<u32>) -> Parsed<()> {
+    unpack_streams(input, widths, stream_ranges(widths.len()), fields)
+}
+
+fn unpack_streams(
+    input: &mut Reader<'_>,
+    widths: &[u8],
+    streams: impl Iterator<Item = Range<usize>>,
+    fields: &mut Vec<u32>,
+) -> Parsed<()> {
+    fields.resize(widths.len(), 0);
+    for entries in streams {
+        let (widths, fields) = (&widths[entries.clone()], &mut fields[entries]);
         let (position, bits) = (input.position(), sum_of(widths));
         let bytes = input.slice(bits.div_ceil(8))?;
         unpack_stream(bytes, widths, fields);
@@ -109,18 +124,9 @@ fn pack_stream(fields: &[u32], widths: &[u8], fours: bool, out: &mut [u8]) -> us
 fn unpack_stream(bytes: &[u8], widths: &[u8], fields: &mut [u32]) {
     let (done, mut at) = packed::unpack(bytes, widths, fields);
     for (field, &width) in fields[done..].iter_mut().zip(&widths[done..]) {
-        *field = (next_word(bytes, at / 8) >> (at % 8)) as u32;
+        *field = word_at(bytes, at) as u32;
         at += usize::from(width);
     }
-}
-
-/// The next 8 bytes; what is past the end is zero.
-fn next_word(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    let rest = bytes.get(at..).unwrap_or(&[]);
-    let length = rest.len().min(8);
-    word[..length].copy_from_slice(&rest[..length]);
-    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]

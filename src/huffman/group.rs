@@ -6,7 +6,7 @@ use crate::error::{Flaw, Parsed};
 use crate::kernels::Pending;
 use crate::simd::ahead::Ahead;
 use crate::simd::bits;
-use crate::simd::streams::{Stand, decode_beside};
+use crate::simd::streams::{Lane, Stand, decode_lanes};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
 use crate::wire::{Reader, put_varint};
@@ -121,53 +121,32 @@ pub fn decode_group<const N: usize>(
     for (length, _) in lengths.iter_mut().zip(stream_ranges(words)) {
         *length = input.count()?;
     }
-    let mut streams: [(usize, &[u8]); 4] = [(0, &[]); 4];
-    for (stream, length) in streams.iter_mut().zip(lengths) {
-        *stream = (input.position(), input.slice(length)?);
-    }
-    let stands = decode_start(decoder, streams.map(|stream| stream.1), symbols, ahead);
+    let (mut lanes, mut starts): ([Lane<'_>; 4], _) = (Default::default(), [0; 4]);
+    let mut rest = symbols;
     for (k, range) in stream_ranges(words).enumerate() {
-        let (start, bytes) = streams[k];
-        let end = symbols.len().min(N * range.end);
-        let symbols = &mut symbols[N * range.start..end];
-        let used = decode_stream(bytes, decoder, stands[k], symbols).map_err(|flaw| flaw.shifted(start))?;
-        if used != bytes.len() {
+        starts[k] = input.position();
+        let (output, later) = rest.split_at_mut((N * range.len()).min(rest.len()));
+        rest = later;
+        lanes[k] = Lane { stream: input.slice(lengths[k])?, output, stand: Stand::default() };
+    }
+    if let Some(entries) = decoder.entries(words) {
+        decode_lanes(entries, &mut lanes, ahead);
+        lanes.iter_mut().for_each(|lane| entries.decode_end(lane));
+    }
+    for (lane, start) in lanes.iter_mut().zip(starts) {
+        let used = decode_rest(lane, decoder).map_err(|flaw| flaw.shifted(start))?;
+        if used != lane.stream.len() {
             return Err(input.flaw("a stream is longer than its symbols"));
         }
     }
     Ok(())
 }
 
-/// Decodes what is quick to decode of a long group.
-fn decode_start<const N: usize>(
-    decoder: &Decoder<N>,
-    streams: [&[u8]; 4],
-    symbols: &mut [u8],
-    ahead: &mut Ahead,
-) -> [Stand; 4] {
-    let words = symbols.len().div_ceil(N);
-    if words < FOUR_STREAMS_FROM {
-        return [Stand::default(); 4];
-    }
-    let Some(entries) = decoder.entries(words) else { return [Stand::default(); 4] };
-    let quarter = N * stream_ends(words)[0];
-    let (a, rest) = symbols.split_at_mut(quarter);
-    let (b, rest) = rest.split_at_mut(quarter);
-    let (c, d) = rest.split_at_mut(quarter);
-    let mut outputs = [a, b, c, d];
-    let mut stands =
-        decode_beside(entries, streams, outputs.each_mut().map(|o| &mut **o), [Stand::default(); 4], ahead);
-    // Where symbols are not alike everywhere, one stream ends long before the others.
-    for (stand, (stream, output)) in stands.iter_mut().zip(streams.into_iter().zip(outputs)) {
-        [*stand] = decode_beside(entries, [stream], [output], [*stand], ahead);
-    }
-    stands
-}
-
-/// Decodes the rest of a stream and returns how many bytes it has.
-fn decode_stream<const N: usize>(bytes: &[u8], decoder: &Decoder<N>, from: Stand, symbols: &mut [u8]) -> Parsed<usize> {
-    let at = from.bits / 8;
-    let rest = decode_words(&bytes[at..], (from.bits % 8) as u32, decoder, &mut symbols[from.symbols..]);
+/// Decodes what is left of a stream and returns how many bytes it has.
+fn decode_rest<const N: usize>(lane: &mut Lane<'_>, decoder: &Decoder<N>) -> Parsed<usize> {
+    let Stand { bits, symbols } = lane.stand;
+    let at = bits / 8;
+    let rest = decode_words(&lane.stream[at..], (bits % 8) as u32, decoder, &mut lane.output[symbols..]);
     Ok(at + rest.map_err(|flaw| flaw.shifted(at))?)
 }
 

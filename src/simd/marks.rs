@@ -1,4 +1,6 @@
-//! Which bytes are large, as bits.
+//! Which bytes are large, as bits; what is marked by bits taken out, and put back.
+
+use super::SLACK;
 
 /// Fills `marks` with which bytes are at least `least` (above 0): a word for every 64.
 pub fn mark_from(bytes: &[u8], least: u8, marks: &mut Vec<u64>) {
@@ -29,6 +31,38 @@ pub fn for_each_mark(marks: &[u64], mut found: impl FnMut(usize)) {
     }
 }
 
+/// Appends the bytes that are marked to `picked`.
+pub fn pick(bytes: &[u8], marks: &[u64], picked: &mut Vec<u8>) {
+    let start = picked.len();
+    let count: usize = marks.iter().map(|marks| marks.count_ones() as usize).sum();
+    picked.resize(start + count + SLACK, 0);
+    let mut at = start;
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = super::avx512() {
+        done = bytes.len() / 64;
+        at += avx512.pick(&bytes[..64 * done], &marks[..done], &mut picked[start..]);
+    }
+    for_each_mark(&marks[done..], |place| {
+        picked[at] = bytes[64 * done + place];
+        at += 1;
+    });
+    picked.truncate(at);
+}
+
+/// Writes one of `values` after the other to each place that is marked; there are as many as marks.
+pub fn spread(values: &[u16], marks: &[u64], slots: &mut [u16]) {
+    let (mut used, mut done) = (0, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = super::avx512() {
+        (used, done) = avx512.spread(values, marks, slots);
+    }
+    for_each_mark(&marks[done..], |place| {
+        slots[64 * done + place] = values[used];
+        used += 1;
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,7 +75,16 @@ mod tests {
             mark_from(&bytes, least, &mut marks);
             for_each_mark(&marks, |place| found.push(place));
             let expected: Vec<usize> = (0..bytes.len()).filter(|&place| bytes[place] >= least).collect();
-            prop_assert_eq!(found, expected);
+            prop_assert_eq!(&found, &expected);
+            let mut picked = vec![5];
+            pick(&bytes, &marks, &mut picked);
+            prop_assert_eq!(picked[0], 5);
+            prop_assert_eq!(&picked[1..], &expected.iter().map(|&place| bytes[place]).collect::<Vec<_>>()[..]);
+            let values: Vec<u16> = (1000..).take(expected.len()).collect();
+            let (mut slots, mut plain) = (vec![7; bytes.len()], vec![7; bytes.len()]);
+            spread(&values, &marks, &mut slots);
+            expected.iter().zip(&values).for_each(|(&place, &value)| plain[place] = value);
+            prop_assert_eq!(slots, plain);
         }
     }
 }

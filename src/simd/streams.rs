@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::bits;
+use crate::bits::word_at;
 
 /// Bits that index the table.
 const INDEX_BITS: u32 = 11;
@@ -58,22 +59,50 @@ pub struct Stand {
     pub symbols: usize,
 }
 
+/// A stream, and where its symbols go.
+#[derive(Debug, Default)]
+pub struct Lane<'a> {
+    pub stream: &'a [u8],
+    pub output: &'a mut [u8],
+    pub stand: Stand,
+}
+
+impl Lane<'_> {
+    /// Whether a load of bits, and the symbols of as many look-ups as it serves for, lie within stream and output.
+    #[inline(always)]
+    fn fits(&self) -> bool {
+        self.stand.bits / 8 + 8 <= self.stream.len()
+            && self.output.len().saturating_sub(self.stand.symbols) >= LOOKUPS * ENTRY_SYMBOLS + 2
+    }
+}
+
+/// Decodes as much of at most four lanes, from where they stand, as can be done without looking at their ends, those side by side
+/// that have not come near their own. `ahead` is asked for meanwhile.
+pub fn decode_lanes(entries: &Entries, lanes: &mut [Lane<'_>], ahead: &mut Ahead) {
+    // Where symbols are not alike everywhere, streams of as many symbols end far from each other.
+    loop {
+        let mut open = lanes.iter_mut().filter(|lane| lane.fits());
+        match (open.next(), open.next(), open.next(), open.next()) {
+            (Some(a), Some(b), Some(c), Some(d)) => decode_beside(entries, [a, b, c, d], ahead),
+            (Some(a), Some(b), Some(c), None) => decode_beside(entries, [a, b, c], ahead),
+            (Some(a), Some(b), None, _) => decode_beside(entries, [a, b], ahead),
+            (Some(a), None, ..) => decode_beside(entries, [a], ahead),
+            (None, ..) => break,
+        }
+    }
+}
+
 bits! {
-    /// Decodes as much of some streams, from where they stand, as can be done without looking at their ends: until the first of
-    /// them has come near its own. `ahead` is asked for meanwhile.
-    pub fn decode_beside[const K: usize](
-        entries: &Entries,
-        streams: [&[u8]; K],
-        outputs: [&mut [u8]; K],
-        from: [Stand; K],
-        ahead: &mut Ahead,
-    ) -> [Stand; K] {
+    /// Until the first has come near its end.
+    fn decode_beside[const K: usize](entries: &Entries, lanes: [&mut Lane<'_>; K], ahead: &mut Ahead) -> () {
         const { assert!(K > 0, "no stream would ever end") };
-        let mut stands = from;
-        let lengths = streams.map(<[u8]>::len);
-        let rooms: [usize; K] = std::array::from_fn(|k| outputs[k].len());
-        let sources = streams.map(<[u8]>::as_ptr);
-        let targets = outputs.map(<[u8]>::as_mut_ptr);
+        let mut lanes = lanes;
+        let mut stands = lanes.each_ref().map(|lane| lane.stand);
+        let lengths = lanes.each_ref().map(|lane| lane.stream.len());
+        let rooms = lanes.each_ref().map(|lane| lane.output.len());
+        let sources = lanes.each_ref().map(|lane| lane.stream.as_ptr());
+        let targets = lanes.each_mut().map(|lane| lane.output.as_mut_ptr());
+        // As `Lane::fits`.
         let fits = |stands: &[Stand; K]| {
             (0..K).all(|k| {
                 stands[k].bits / 8 + 8 <= lengths[k]
@@ -101,6 +130,33 @@ bits! {
                 *stand = Stand { bits: stand.bits + buffer.leading_zeros() as usize, symbols };
             }
         }
-        stands
+        lanes.iter_mut().zip(stands).for_each(|(lane, stand)| lane.stand = stand);
+    }
+}
+
+impl Entries {
+    /// Goes on with a lane until what is left of its stream, or of its output, is less than an entry has.
+    pub fn decode_end(&self, lane: &mut Lane<'_>) {
+        let Stand { bits, symbols } = &mut lane.stand;
+        let end = 8 * lane.stream.len();
+        loop {
+            let mut word = word_at(lane.stream, *bits);
+            for _ in 0..LOOKUPS {
+                let entry = self.0[(word & ((1 << INDEX_BITS) - 1)) as usize];
+                let (used, count) = ((entry & 63) as usize, (entry >> 56) as usize);
+                let slots = &mut lane.output[*symbols..];
+                if slots.len() < count || *bits + used > end || slots.is_empty() {
+                    return;
+                }
+                let found = (entry >> 8).to_le_bytes();
+                match slots.first_chunk_mut() {
+                    Some(slots) => *slots = found,
+                    None => slots[..count].copy_from_slice(&found[..count]),
+                }
+                word >>= used;
+                *bits += used;
+                *symbols += count;
+            }
+        }
     }
 }

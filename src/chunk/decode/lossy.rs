@@ -7,7 +7,7 @@ use crate::chunk::halves::{self, BLOCK};
 use crate::coding::FieldReader;
 use crate::delta::{Domain, Ordered, Value};
 use crate::error::Parsed;
-use crate::float::{Arith, Element, Wide};
+use crate::float::{Arith, Element, ElementType, Wide};
 use crate::header::Meaning;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;
@@ -15,6 +15,7 @@ use crate::kernels::Steps;
 use crate::quantize::Quantizer;
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
+use crate::simd::places::add_runs;
 use crate::wire::Reader;
 
 /// A quantizer, and its representatives for the fast loops where they serve.
@@ -56,6 +57,31 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
         }
         apply_lossy(&self.quantizer, input, base, &scratch.symbols)?;
         Ok(None)
+    }
+
+    /// Of so many entries, how many may have a symbol where [`LossyDecoder::add`] is quicker than [`LossyDecoder::apply`].
+    pub fn most_added(&self, entries: usize) -> usize {
+        match &self.steps {
+            Some(Steps::Value(_)) if E::TYPE == ElementType::F32 => entries / 4,
+            Some(_) => entries / 32,
+            None if self.quantizer.refinement() == 0 => entries,
+            None => 0,
+        }
+    }
+
+    /// As [`LossyDecoder::apply`] does without refinement, of the symbols `found`, with as many entries before each as `runs` tells. All lie
+    /// within `base`.
+    pub fn add(&self, runs: &[u16], found: &[u8], base: &mut [E]) {
+        if let (Some(Steps::Value(steps)), ElementType::F32) = (&self.steps, E::TYPE) {
+            add_runs(runs, found, steps, bytemuck::cast_slice_mut(base));
+            return;
+        }
+        let mut at = 0;
+        for (&run, &symbol) in runs.iter().zip(found) {
+            at += usize::from(run);
+            base[at] = self.quantizer.element(base[at], symbol, 0);
+            at += 1;
+        }
     }
 
     fn apply_steps(&self, steps: &Steps, base: &mut [E], sum: bool, symbols: &[u8]) -> Option<u64> {

@@ -89,11 +89,15 @@ impl<E: Element> ChunkDecoder<E> {
         if self.exceptions {
             read_exceptions::<E>(&mut input, base.len(), scratch)?;
         }
-        scratch.symbols.resize(base.len(), 0);
         let mut taken = None;
         if let Some(decoding) = &self.decoding {
             let (first, second) = base.split_at(base.len() / 2);
             scratch.coding.ahead = Ahead::of(first, second);
+            // A sum is taken of all entries, which is quickest as symbols are applied.
+            if !sum && self.add_few(decoding, &mut input, base, scratch)? {
+                return all_read(&input).map(|()| None);
+            }
+            scratch.symbols.resize(base.len(), 0);
             decoding.decode(&mut input, &mut scratch.symbols, &mut scratch.coding)?;
             if scratch.exceptions.iter().any(|position| scratch.symbols[*position as usize] != 0) {
                 return Err(input.flaw("an exception has a symbol"));
@@ -102,10 +106,43 @@ impl<E: Element> ChunkDecoder<E> {
             place_exceptions(scratch, base);
             taken = self.apply(decoding.coding(), &mut input, base, sum, scratch)?;
         }
-        if input.remaining() > 0 {
-            return Err(input.flaw("bytes are left over at the end of a chunk"));
-        }
+        all_read(&input)?;
         Ok(taken)
+    }
+
+    /// Adds what a chunk's symbols stand for where they are, if it tells so of few, and reads them all; otherwise reads nothing.
+    fn add_few(
+        &self,
+        decoding: &Decoding,
+        input: &mut Reader<'_>,
+        base: &mut [E],
+        scratch: &mut Scratch,
+    ) -> Parsed<bool> {
+        let most = self.most_added(base.len());
+        // That exceptions have no symbol is seen where all entries have one.
+        if most == 0 || !scratch.exceptions.is_empty() {
+            return Ok(false);
+        }
+        let Some((runs, found)) = decoding.read_few(input, base.len(), most, &mut scratch.coding)? else {
+            return Ok(false);
+        };
+        match &self.rule {
+            Rule::Value(decoder) => decoder.add(runs, found, base),
+            Rule::Ordered(decoder) => decoder.add(runs, found, base),
+            Rule::NonNegative(decoder) => decoder.add(runs, found, base),
+            Rule::Classes(_) | Rule::Difference(_) | Rule::Bytes(_) | Rule::Nothing => {}
+        }
+        Ok(true)
+    }
+
+    /// Of so many entries, how many may have a symbol where it is quicker to look at these alone.
+    fn most_added(&self, entries: usize) -> usize {
+        match &self.rule {
+            Rule::Value(decoder) => decoder.most_added(entries),
+            Rule::Ordered(decoder) => decoder.most_added(entries),
+            Rule::NonNegative(decoder) => decoder.most_added(entries),
+            Rule::Classes(_) | Rule::Difference(_) | Rule::Bytes(_) | Rule::Nothing => 0,
+        }
     }
 
     /// Whether every element is written whatever was there.
@@ -133,6 +170,13 @@ impl<E: Element> ChunkDecoder<E> {
     }
 }
 
+fn all_read(input: &Reader<'_>) -> Parsed<()> {
+    if input.remaining() > 0 {
+        return Err(input.flaw("bytes are left over at the end of a chunk"));
+    }
+    Ok(())
+}
+
 fn place_exceptions<E: Element>(scratch: &Scratch, base: &mut [E]) {
     for (&position, value) in scratch.exceptions.iter().zip(scratch.values.chunks_exact(size_of::<E>())) {
         base[position as usize] = bytemuck::pod_read_unaligned(value);
@@ -157,3 +201,6 @@ fn read_exceptions<E: Element>(input: &mut Reader<'_>, elements: usize, scratch:
     scratch.values.extend_from_slice(input.slice(count * size_of::<E>())?);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

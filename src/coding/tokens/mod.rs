@@ -3,7 +3,7 @@
 mod decode;
 mod encode;
 
-pub use decode::{Meanings, decode};
+pub use decode::{MOST_PLACES, Meanings, RunFields, apart, decode, read};
 pub use encode::encode;
 
 /// A run of zeros as its class, and its low bits with their width (0 for a class below 2^rho).

@@ -70,14 +70,26 @@ proptest! {
         });
         let entries = decoder.entries(1).expect("made");
         let mut outputs = [(); 4].map(|()| vec![9; units.len()]);
-        let stands = decode_beside(entries, [stream; 4], outputs.each_mut().map(|o| &mut o[..]), from, &mut Ahead::default());
-        for ((stand, from), output) in stands.into_iter().zip(from).zip(&mut outputs) {
-            let [stand] = decode_beside(entries, [stream], [&mut output[..]], [stand], &mut Ahead::default());
-            prop_assert!(stand.symbols >= from.symbols && stand.symbols <= units.len() && stand.bits <= 8 * length);
-            prop_assert!(output[..from.symbols].iter().all(|symbol| *symbol == 9));
-            prop_assert_eq!(&output[from.symbols..stand.symbols], &units[from.symbols..stand.symbols]);
-            prop_assert_eq!(decode_stream(stream, &decoder, stand, output), Ok(length));
-            prop_assert_eq!(&output[from.symbols..], &units[from.symbols..]);
+        let mut from = from.into_iter();
+        let mut lanes = outputs.each_mut().map(|output| Lane { stream, output, stand: from.next().unwrap_or_default() });
+        let before = lanes.each_ref().map(|lane| lane.stand);
+        decode_lanes(entries, &mut lanes, &mut Ahead::default());
+        for (lane, before) in lanes.iter_mut().zip(before) {
+            let mut least = before.symbols;
+            for end in [false, true] {
+                if end {
+                    entries.decode_end(lane);
+                }
+                let Stand { bits, symbols } = lane.stand;
+                prop_assert!(symbols >= least && symbols <= units.len() && bits <= 8 * length);
+                prop_assert!(lane.output[..before.symbols].iter().all(|symbol| *symbol == 9));
+                prop_assert_eq!(&lane.output[before.symbols..symbols], &units[before.symbols..symbols]);
+                least = symbols;
+            }
+            // All but what is less than an entry.
+            prop_assert!(units.len() - least < 6 || 8 * length - lane.stand.bits < 11);
+            prop_assert_eq!(decode_rest(lane, &decoder), Ok(length));
+            prop_assert_eq!(&lane.output[before.symbols..], &units[before.symbols..]);
         }
     }
 }

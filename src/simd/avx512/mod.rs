@@ -6,6 +6,7 @@ mod apply;
 mod classes;
 mod huffman;
 mod lanes;
+mod marks;
 mod mask;
 mod ordered;
 mod packed;
