@@ -184,7 +184,7 @@ impl Decoding {
         scratch: &'s mut Scratch,
     ) -> Parsed<Option<(&'s [u16], &'s [u8])>> {
         let Tables::Tokens(decoder, meanings) = &self.tables else { return Ok(None) };
-        let count = Reader::new(input.rest()).count()?;
+        let count = input.clone().count()?;
         if elements > tokens::MOST_PLACES || count > most {
             return Ok(None);
         }

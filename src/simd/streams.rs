@@ -138,14 +138,13 @@ impl Entries {
     /// Goes on with a lane until what is left of its stream, or of its output, is less than an entry has.
     pub fn decode_end(&self, lane: &mut Lane<'_>) {
         let Stand { bits, symbols } = &mut lane.stand;
-        let end = 8 * lane.stream.len();
         loop {
             let mut word = word_at(lane.stream, *bits);
             for _ in 0..LOOKUPS {
                 let entry = self.0[(word & ((1 << INDEX_BITS) - 1)) as usize];
                 let (used, count) = ((entry & 63) as usize, (entry >> 56) as usize);
                 let slots = &mut lane.output[*symbols..];
-                if slots.len() < count || *bits + used > end || slots.is_empty() {
+                if slots.len() < count || (*bits + used).div_ceil(8) > lane.stream.len() || slots.is_empty() {
                     return;
                 }
                 let found = (entry >> 8).to_le_bytes();
