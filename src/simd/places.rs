@@ -7,17 +7,18 @@ const LARGE: u64 = 0xc000_c000_c000_c000;
 /// and then only some are written. There are as many of `found` as of `runs`.
 #[inline(never)] // where it was inlined, it had too few registers
 pub fn place_runs(runs: &[u16], found: &[u8], symbols: &mut [u8]) -> bool {
-    at_places(runs, found, symbols, |slot, symbol| *slot = symbol)
+    at_runs(runs, found, symbols, |slot, symbol| *slot = symbol)
 }
 
 /// Adds what each of `found` stands for, where [`place_runs`] would write it.
 #[inline(never)]
 pub fn add_runs(runs: &[u16], found: &[u8], steps: &[f32; 16], entries: &mut [f32]) -> bool {
-    at_places(runs, found, entries, |entry, symbol| *entry += steps[usize::from(symbol & 15)])
+    at_runs(runs, found, entries, |entry, symbol| *entry += steps[usize::from(symbol & 15)])
 }
 
+/// Does with the slot and each of `found` what `put` does, where [`place_runs`] would write it.
 #[inline(always)]
-fn at_places<T>(runs: &[u16], found: &[u8], slots: &mut [T], put: impl Fn(&mut T, u8)) -> bool {
+pub fn at_runs<T>(runs: &[u16], found: &[u8], slots: &mut [T], put: impl Fn(&mut T, u8)) -> bool {
     let mut at = 0usize;
     let (fours, rest) = runs.as_chunks::<4>();
     let (found_fours, found_rest) = found.as_chunks::<4>();

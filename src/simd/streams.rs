@@ -59,6 +59,14 @@ pub struct Stand {
     pub symbols: usize,
 }
 
+impl Stand {
+    /// Whether a load of bits, and the symbols of as many look-ups as it serves for, lie within a stream and an output of so many bytes.
+    #[inline(always)]
+    fn fits(self, stream: usize, output: usize) -> bool {
+        self.bits / 8 + 8 <= stream && output.saturating_sub(self.symbols) >= LOOKUPS * ENTRY_SYMBOLS + 2
+    }
+}
+
 /// A stream, and where its symbols go.
 #[derive(Debug, Default)]
 pub struct Lane<'a> {
@@ -67,21 +75,12 @@ pub struct Lane<'a> {
     pub stand: Stand,
 }
 
-impl Lane<'_> {
-    /// Whether a load of bits, and the symbols of as many look-ups as it serves for, lie within stream and output.
-    #[inline(always)]
-    fn fits(&self) -> bool {
-        self.stand.bits / 8 + 8 <= self.stream.len()
-            && self.output.len().saturating_sub(self.stand.symbols) >= LOOKUPS * ENTRY_SYMBOLS + 2
-    }
-}
-
 /// Decodes as much of at most four lanes, from where they stand, as can be done without looking at their ends, those side by side
 /// that have not come near their own. `ahead` is asked for meanwhile.
 pub fn decode_lanes(entries: &Entries, lanes: &mut [Lane<'_>], ahead: &mut Ahead) {
     // Where symbols are not alike everywhere, streams of as many symbols end far from each other.
     loop {
-        let mut open = lanes.iter_mut().filter(|lane| lane.fits());
+        let mut open = lanes.iter_mut().filter(|lane| lane.stand.fits(lane.stream.len(), lane.output.len()));
         match (open.next(), open.next(), open.next(), open.next()) {
             (Some(a), Some(b), Some(c), Some(d)) => decode_beside(entries, [a, b, c, d], ahead),
             (Some(a), Some(b), Some(c), None) => decode_beside(entries, [a, b, c], ahead),
@@ -102,14 +101,7 @@ bits! {
         let rooms = lanes.each_ref().map(|lane| lane.output.len());
         let sources = lanes.each_ref().map(|lane| lane.stream.as_ptr());
         let targets = lanes.each_mut().map(|lane| lane.output.as_mut_ptr());
-        // As `Lane::fits`.
-        let fits = |stands: &[Stand; K]| {
-            (0..K).all(|k| {
-                stands[k].bits / 8 + 8 <= lengths[k]
-                    && rooms[k].saturating_sub(stands[k].symbols) >= LOOKUPS * ENTRY_SYMBOLS + 2
-            })
-        };
-        while fits(&stands) {
+        while (0..K).all(|k| stands[k].fits(lengths[k], rooms[k])) {
             ahead.step(LINES_AHEAD);
             // SAFETY: `fits`: the 8 bytes from here on are in the stream.
             let load = |k: usize| unsafe { sources[k].add(stands[k].bits / 8).cast::<u64>().read_unaligned() };

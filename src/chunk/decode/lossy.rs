@@ -15,7 +15,7 @@ use crate::kernels::Steps;
 use crate::quantize::Quantizer;
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
-use crate::simd::places::add_runs;
+use crate::simd::places::{add_runs, at_runs};
 use crate::wire::Reader;
 
 /// A quantizer, and its representatives for the fast loops where they serve.
@@ -76,12 +76,7 @@ impl<E: Element, D: Domain<E>> LossyDecoder<E, D> {
             add_runs(runs, found, steps, bytemuck::cast_slice_mut(base));
             return;
         }
-        let mut at = 0;
-        for (&run, &symbol) in runs.iter().zip(found) {
-            at += usize::from(run);
-            base[at] = self.quantizer.element(base[at], symbol, 0);
-            at += 1;
-        }
+        at_runs(runs, found, base, |entry, symbol| *entry = self.quantizer.element(*entry, symbol, 0));
     }
 
     fn apply_steps(&self, steps: &Steps, base: &mut [E], sum: bool, symbols: &[u8]) -> Option<u64> {
