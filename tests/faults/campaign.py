@@ -15,7 +15,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
+
+from tally import MOST
 
 SHARES = {"calls": 0.4, "power": 0.2, "chaos": 0.2, "flips": 0.1, "races": 0.1}
 # A campaign that takes so many seconds more than its share hangs.
@@ -23,21 +26,22 @@ GRACE = 300
 
 
 def run(name: str, seconds: float, seed: int) -> tuple[str, bool]:
-    """Run a campaign; return its last line, and whether all was well."""
+    """Run a campaign; return how it ended, and whether all was well."""
     script = Path(__file__).with_name(f"{name}.py")
     command = [sys.executable, str(script), "--seconds", str(seconds), "--seed", str(seed)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     timer = threading.Timer(seconds + GRACE, process.kill)
     timer.start()
-    last = ""
+    last: deque[str] = deque([""], maxlen=MOST + 1)
     assert process.stdout is not None
     for line in process.stdout:
         print(line, end="", flush=True)
-        last = line.strip()
+        last.append(line.rstrip())
     status = process.wait()
     timer.cancel()
-    well = status == 0 and last.startswith(f"{name}: ")
-    return (last if well else f"{name}: FAILED, exit status {status}: {last}"), well
+    if status == 0 and last[-1].startswith(f"{name}: "):
+        return last[-1], True
+    return "\n".join([f"{name}: FAILED, exit status {status}:", *last]), False
 
 
 def main() -> None:

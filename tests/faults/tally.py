@@ -8,6 +8,9 @@ import time
 from collections import Counter
 from typing import NoReturn
 
+# What was wrong is told again at the end, of so many.
+MOST = 8
+
 
 class Tally:
     """Counts faults: how many there were, how many fired, and what was wrong after which."""
@@ -36,16 +39,19 @@ class Tally:
         """Count a fault. wrong: what must not have come of it."""
         self.kinds[kind] += 1
         if not fired:
-            self.idle.append(what)
-            print(f"{self.name}: {what}: the fault did not fire", flush=True)
+            self.idle.append(f"{what}: the fault did not fire")
+            print(f"{self.name}: {self.idle[-1]}", flush=True)
         if wrong:
-            self.wrong.append(what)
-            print(f"{self.name}: {what}: {wrong}", flush=True)
+            self.wrong.append(f"{what}: {wrong}")
+            print(f"{self.name}: {self.wrong[-1]}", flush=True)
 
     def finish(self, unit: str, more: str = "") -> NoReturn:
         """Print what was counted and end the process: a fault that did not fire is a failure."""
         for kind, times in sorted(self.kinds.items()):
             print(f"  {kind:<28} {times:>7}")
+        # Again, as they are far above by now.
+        for what in [*self.wrong, *self.idle][:MOST]:
+            print(f"  {what}")
         total = self.kinds.total()
         print(
             f"{self.name}: {total} {unit}, {total - len(self.idle)} fired, "
