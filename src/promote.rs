@@ -1,6 +1,7 @@
 //! Promotion: which buckets keep a symbol of their own.
 
 use crate::delta::Bucket;
+use crate::float::log2;
 use crate::statistics::Counted;
 
 /// The rule that chooses.
@@ -113,31 +114,11 @@ fn quarter_to_the(n: u16) -> f64 {
     f64::from_bits(1023u64.saturating_sub(2 * u64::from(n)) << 52)
 }
 
-/// The binary logarithm of a positive normal number to about 1e-9, by basic operations alone: a mathematics library's own
-/// may differ in the last bit from CPU to CPU, and with it the choice and the file.
-pub fn log2(x: f64) -> f64 {
-    const EXPONENT: u64 = 0x7ff << 52;
-    let exponent = (x.to_bits() >> 52) as i32 - 1023;
-    let m = f64::from_bits(x.to_bits() & !EXPONENT | 1023 << 52);
-    let z = (m - std::f64::consts::SQRT_2) / (m + std::f64::consts::SQRT_2);
-    let z2 = z * z;
-    let atanh = z * (1.0 + z2 * (1.0 / 3.0 + z2 * (1.0 / 5.0 + z2 * (1.0 / 7.0 + z2 / 9.0))));
-    f64::from(exponent) + 0.5 + 2.0 * std::f64::consts::LOG2_E * atanh
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::delta::Value;
     use crate::statistics::{Against, Counts};
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_logarithm_is_close(x in 1.0f64..1e12) {
-            prop_assert!((log2(x) - x.log2()).abs() < 1e-7);
-        }
-    }
 
     fn counts(target: &[f32]) -> Counts {
         Counts::of_chunk(Value, target, Against::Zero)

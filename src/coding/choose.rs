@@ -1,9 +1,9 @@
 //! The choice of a coding: the one with the fewest bits, tables included.
 
 use super::histogram::{FINEST_RHO, Histogram};
-use super::tables::{FIRST_LENGTH_BITS, packed_bits};
+use super::tables::{FIRST_LENGTH_BITS, least_packed_bits, packed_bits};
 use super::{Coding, Pairs, Tokens};
-use crate::huffman::{Code, MAX_LENGTH, best_lengths, coded_bits, group_bits, quick_lengths};
+use crate::huffman::{Code, MAX_LENGTH, best_lengths, coded_bits, group_bits, least_bits, quick_lengths};
 
 /// Which codings may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +118,10 @@ fn drafts(counts: &Histogram, highest: u8, fields: FieldBits, all: bool) -> Vec<
         best.filter(|_| !all).unwrap_or(u64::MAX)
     };
     drafts.extend(mask(counts, highest, quick, below(&drafts)));
-    for rho in 0..=FINEST_RHO {
-        drafts.extend(tokens(counts, highest, rho, below(&drafts)));
+    // With rho = 1 the classes are those of rho = 0.
+    let mut room = Vec::with_capacity(256);
+    for rho in [0, 2, 3, FINEST_RHO] {
+        drafts.extend(tokens(counts, highest, rho, below(&drafts), &mut room));
     }
     drafts
 }
@@ -149,11 +151,13 @@ fn pairs(counts: &Histogram, highest: u8) -> Option<Draft> {
     Some(Draft { form: Form::Pairs { highest, lengths }, bits })
 }
 
-/// `None` where it takes `below` bits at least: a codeword has one or more.
+/// `None` where it takes `below` bits at least.
 fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>, below: u64) -> Option<Draft> {
     let units = counts.elements.div_ceil(8) as usize;
     let of_symbols = if highest > 1 { 4 * u64::from(highest) + counts.marked() } else { 0 };
-    if 4 * 256 + units as u64 + of_symbols >= below {
+    // A codeword has one bit or more.
+    let least = 4 * 256 + of_symbols;
+    if least + units as u64 >= below || least + group_bits(units, least_bits(&counts.masks)) >= below {
         return None;
     }
     let masks = best_lengths(&counts.masks, MAX_LENGTH);
@@ -168,20 +172,22 @@ fn mask(counts: &Histogram, highest: u8, lengths_of: impl Fn(&[u64]) -> Vec<u8>,
     Some(Draft { form: Form::Mask { masks, symbols }, bits })
 }
 
-/// `None` where the tokens would not fit in a byte, or take `below` bits at least.
-fn tokens(counts: &Histogram, highest: u8, rho: u32, below: u64) -> Option<Draft> {
-    let (mut tokens, run_bits) = counts.tokens(rho, highest);
+/// `None` where the tokens would not fit in a byte, or take `below` bits at least. `tokens`: memory that may be used.
+fn tokens(counts: &Histogram, highest: u8, rho: u32, below: u64, tokens: &mut Vec<u64>) -> Option<Draft> {
+    let run_bits = counts.tokens(rho, highest, tokens);
     if tokens.len() < 2 {
         tokens.resize(2 * usize::from(highest), 0);
     }
-    let row = usize::from(highest);
-    let least_table = FIRST_LENGTH_BITS * row as u64 + tokens.len().saturating_sub(row) as u64;
-    if tokens.len() > 256 || 32 + least_table + run_bits + counts.marked() >= below {
+    let (row, count) = (usize::from(highest), counts.marked() as usize);
+    if tokens.len() > 256 {
         return None;
     }
-    let lengths = best_lengths(&tokens, MAX_LENGTH);
-    let table = 16 + packed_bits(&lengths, row, FIRST_LENGTH_BITS);
-    let count = counts.marked() as usize;
-    let bits = table + 16 + run_bits + group_bits(count, coded_bits(&tokens, &lengths));
+    let beside = 32 + run_bits;
+    let least = beside + least_packed_bits(tokens, row, FIRST_LENGTH_BITS);
+    if least + group_bits(count, least_bits(tokens)) >= below {
+        return None;
+    }
+    let lengths = best_lengths(tokens, MAX_LENGTH);
+    let bits = beside + packed_bits(&lengths, row, FIRST_LENGTH_BITS) + group_bits(count, coded_bits(tokens, &lengths));
     Some(Draft { form: Form::Tokens { rho, highest, lengths }, bits })
 }

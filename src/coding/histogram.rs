@@ -96,11 +96,11 @@ impl Histogram {
         self.elements - self.symbols[0]
     }
 
-    /// Counts of the tokens at `rho` for the highest symbol K, up to the last class that occurs; and the bits of their run
-    /// fields.
-    pub fn tokens(&self, rho: u32, highest: u8) -> (Vec<u64>, u64) {
+    /// Makes `tokens` the counts of the tokens at `rho` for the highest symbol K, up to the last class that occurs; returns the
+    /// bits of their run fields.
+    pub fn tokens(&self, rho: u32, highest: u8, tokens: &mut Vec<u64>) -> u64 {
         let width = usize::from(highest);
-        let mut tokens = Vec::new();
+        tokens.clear();
         let mut run_bits = 0;
         for (finest, row) in self.runs.iter().enumerate() {
             let total: u64 = row.iter().sum();
@@ -116,7 +116,7 @@ impl Histogram {
             }
             tokens[start..].iter_mut().zip(row).for_each(|(token, count)| *token += count);
         }
-        (tokens, run_bits)
+        run_bits
     }
 }
 

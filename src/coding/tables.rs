@@ -108,6 +108,16 @@ pub fn packed_bits(lengths: &[u8], row: usize, first: u64) -> u64 {
     first * row.min(lengths.len()) as u64 + bits.sum::<u64>()
 }
 
+/// Bits that [`write_packed`] takes at least, whatever lengths these counts get.
+pub fn least_packed_bits(counts: &[u64], row: usize, first: u64) -> u64 {
+    let rest = counts.iter().zip(counts.iter().skip(row));
+    // A step between a symbol that is used and one that is not is written out, unless the length is 1: two can have that one,
+    // with two steps each.
+    let bits: u64 = rest.map(|(above, count)| if (*above > 0) == (*count > 0) { 1 } else { 7 }).sum();
+    let short = 4 * (7 - 2);
+    first * row.min(counts.len()) as u64 + bits.saturating_sub(short)
+}
+
 fn write_packed(lengths: &[u8], row: usize, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     for (i, &length) in lengths.iter().enumerate() {

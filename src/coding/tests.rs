@@ -117,6 +117,17 @@ proptest! {
     }
 
     #[test]
+    fn what_is_not_tried_would_not_be_taken(count in 2usize..6000, marked in 0u64..=100, highest in 1u64..=15, gap in 0usize..3000) {
+        let mut symbols = uneven(count, marked, highest);
+        symbols.splice(count / 2..count / 2, vec![0; gap]);
+        let counts = histogram(&[symbols]);
+        let best = Coding::choose(&counts, highest as u8, FieldBits::default(), CodingChoice::Cheapest);
+        let all = choose::all(&counts, highest as u8, FieldBits::default());
+        let least = all.into_iter().min_by_key(|candidate| candidate.bits);
+        prop_assert!(best.coding.number() == 0 || Some(best) == least);
+    }
+
+    #[test]
     fn the_size_told_is_the_size_written((highest, symbols) in (1u8..=15).prop_flat_map(|k| (Just(k), chunk(k)))) {
         let counts = histogram(std::slice::from_ref(&symbols));
         for candidate in choose::all(&counts, highest, FieldBits::default()) {

@@ -18,6 +18,11 @@ fn order_follows_value<E: Element>(a: u64, b: u64) {
 
 proptest! {
     #[test]
+    fn the_logarithm_is_close(x in 1.0f64..1e12) {
+        prop_assert!((log2(x) - x.log2()).abs() < 1e-7);
+    }
+
+    #[test]
     fn ordered_bits_rise_with_the_value(a: u64, b: u64) {
         order_follows_value::<f16>(a, b);
         order_follows_value::<bf16>(a, b);

@@ -1,6 +1,7 @@
 //! A code: lengths, the canonical codewords, and the table that decodes them.
 
 use super::MAX_LENGTH;
+use crate::float::log2;
 use crate::kernels::{ByteCode, ShortCode};
 use crate::simd::{self, highest_of};
 
@@ -132,6 +133,17 @@ pub fn coded_bits(counts: &[u64], lengths: &[u8]) -> u64 {
     counts.iter().zip(lengths).map(|(count, &length)| count * u64::from(length)).sum()
 }
 
+/// Bits that no code for these counts takes less than: Shannon's entropy, rounded down.
+pub fn least_bits(counts: &[u64]) -> u64 {
+    // Of a count of 0, too, this is 0.
+    let weighted = |count: u64| count as f64 * log2(count.max(1) as f64);
+    let total: u64 = counts.iter().sum();
+    let known: f64 = counts.iter().map(|count| weighted(*count)).sum();
+    // The logarithm is not exact.
+    let slack = 1.0 + 1e-6 * total as f64;
+    (weighted(total) - known - slack) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +171,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_code_takes_less_than_the_least(
+            counts in prop::collection::vec(prop_oneof![Just(0), 1u64..10, (0u32..40).prop_map(|s| 1 << s)], 2..=256),
+        ) {
+            let bits = coded_bits(&counts, &best_lengths(&counts, MAX_LENGTH));
+            let least = least_bits(&counts);
+            prop_assert!(least <= bits);
+            // Huffman's codes take less than a bit more for each (Gallager, 1978), if their lengths are not limited.
+            let free = coded_bits(&counts, &best_lengths(&counts, 40));
+            let total: u64 = counts.iter().sum();
+            prop_assert!(free <= least + 3 + total + total / 500_000);
+        }
+
         #[test]
         fn the_table_finds_every_codeword(counts in prop::collection::vec(0u64..1000, 2..=256), junk: u64) {
             let code = Code::of_counts(&counts);

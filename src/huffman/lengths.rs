@@ -8,43 +8,44 @@
 /// from 2^56 on counts as one less than that.
 pub fn code_lengths(counts: &[u64], limit: u8, lengths: &mut [u8]) {
     lengths.fill(0);
-    // Many small tensors are planned: nothing here is allocated for the usual code. A leaf is its count, then its symbol, turned.
-    let mut room = [0u64; SYMBOLS];
-    let mut used = 0;
-    for (symbol, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        room[used] = count.min(u64::MAX >> 8) << 8 | (SYMBOLS - 1 - symbol) as u64;
-        used += 1;
-    }
-    let leaves = &mut room[..used];
-    if leaves.len() < 2 {
-        return;
-    }
-    leaves.sort_unstable();
-    let mut weights = [0; SYMBOLS];
-    weights.iter_mut().zip(&*leaves).for_each(|(weight, leaf)| *weight = leaf >> 8);
-    let weights = &weights[..used];
-    let mut depths = huffman_depths(weights);
-    if depths[..used].iter().any(|&depth| depth > u16::from(limit)) {
-        depths[..used].copy_from_slice(&package_merge(weights, limit));
-    }
-    for (leaf, depth) in leaves.iter().zip(depths) {
-        lengths[SYMBOLS - 1 - (leaf & 0xff) as usize] = depth as u8;
+    // Many small tensors are planned: nothing is allocated for the usual code, and no more than needed is cleared.
+    match counts.iter().filter(|count| **count > 0).count() {
+        0 | 1 => {}
+        2..=64 => lengths_of_used::<64, 127>(counts, limit, lengths),
+        _ => lengths_of_used::<SYMBOLS, { 2 * SYMBOLS - 1 }>(counts, limit, lengths),
     }
 }
 
 /// Symbols of a code, at most.
 const SYMBOLS: usize = 256;
 
-/// Nodes of a tree, at most.
-const NODES: usize = 2 * SYMBOLS - 1;
+/// Of two to `USED` used symbols; a tree of these has `NODES` nodes.
+fn lengths_of_used<const USED: usize, const NODES: usize>(counts: &[u64], limit: u8, lengths: &mut [u8]) {
+    // A leaf is its count, then its symbol, turned.
+    let mut room = [0u64; USED];
+    let mut used = 0;
+    for (symbol, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        room[used] = count.min(u64::MAX >> 8) << 8 | (SYMBOLS - 1 - symbol) as u64;
+        used += 1;
+    }
+    let leaves = &mut room[..used];
+    leaves.sort_unstable();
+    let mut nodes = [0; NODES];
+    nodes.iter_mut().zip(&*leaves).for_each(|(weight, leaf)| *weight = leaf >> 8);
+    let mut depths = huffman_depths(&mut nodes, used);
+    if depths[..used].iter().any(|&depth| depth > u16::from(limit)) {
+        depths[..used].copy_from_slice(&package_merge(&nodes[..used], limit));
+    }
+    for (leaf, depth) in leaves.iter().zip(depths) {
+        lengths[SYMBOLS - 1 - (leaf & 0xff) as usize] = depth as u8;
+    }
+}
 
-/// Depths of the leaves, which come first, of a Huffman tree; `weights` rise.
-fn huffman_depths(weights: &[u64]) -> [u16; NODES] {
-    let leaves = weights.len();
+/// Depths of the leaves, which come first, of a Huffman tree. `nodes`: the weights of the leaves, which rise; the inner nodes,
+/// in order of making, follow, whose weights rise too.
+fn huffman_depths<const NODES: usize>(nodes: &mut [u64; NODES], leaves: usize) -> [u16; NODES] {
     let last = 2 * leaves - 2;
-    // Nodes in order of making: the leaves, then the inner nodes, whose weights rise too.
-    let (mut nodes, mut parents) = ([0u64; NODES], [0u16; NODES]);
-    nodes[..leaves].copy_from_slice(weights);
+    let mut parents = [0u16; NODES];
     let (mut leaf, mut inner) = (0, leaves);
     for node in leaves..=last {
         let mut weight = 0u64;

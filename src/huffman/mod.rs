@@ -6,7 +6,7 @@ mod group;
 mod lengths;
 mod stage;
 
-pub use code::{Code, best_lengths, coded_bits, quick_lengths};
+pub use code::{Code, best_lengths, coded_bits, least_bits, quick_lengths};
 pub use decoder::Decoder;
 pub use group::{decode_group, encode_group, group_bits, stream_ranges};
 pub use lengths::code_lengths;

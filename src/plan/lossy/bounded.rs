@@ -1,13 +1,13 @@
 //! Planning under a bound on every entry's error: how many levels, which is the largest, and how many refinement bits take the
 //! fewest bits, where every entry that they leave beyond the bound is an exception.
 
-use super::job::{Job, prefers_zero, squared_error, squared_error_in};
+use super::job::{Job, better_base, squared_error, squared_error_in};
 use super::{LossyPlan, Rule};
 use crate::bound::Bound;
 use crate::delta::{Bucket, Domain, Ordered, Value};
-use crate::float::Element;
+use crate::float::{Element, log2};
 use crate::plan::{Workers, chunk_of};
-use crate::promote::{Promotion, log2};
+use crate::promote::Promotion;
 use crate::quantize::Encoding;
 use crate::spec::{BaseChoice, DomainChoice};
 use crate::statistics::{Against, Counts};
@@ -224,8 +224,7 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
     }
 
     fn free<D: Domain<E>>(&self, promotion: Promotion, bases: &[(Counts, bool)]) -> Free {
-        let from_zero = bases.get(1).is_some_and(|(zero, _)| prefers_zero(promotion, &bases[0].0, zero));
-        let kept = promotion.choose(&bases[usize::from(from_zero)].0);
+        let (from_zero, kept) = better_base(promotion, &bases[0].0, bases.get(1).map(|(zero, _)| zero));
         let encoding = self.encoding_of::<D>(from_zero, &kept, self.refinement()).within(None);
         Free { squared_error: squared_error(&encoding, from_zero, self.target, self.base), from_zero }
     }

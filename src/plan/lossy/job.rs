@@ -39,11 +39,14 @@ pub struct Of {
     pub chunk_log2: u8,
 }
 
-/// Whether coding against zero is no worse than against the previous base.
-pub fn prefers_zero(promotion: Promotion, previous: &impl Counted, zero: &impl Counted) -> bool {
-    let (kept, kept_of_zero) = (promotion.choose(previous), promotion.choose(zero));
+/// The promoted buckets, against zero (true) where coding against that may be and is no worse, else against the previous base.
+pub fn better_base<C: Counted>(promotion: Promotion, previous: &C, zero: Option<&C>) -> (bool, Vec<Bucket>) {
+    let kept = promotion.choose(previous);
+    let Some(zero) = zero else { return (false, kept) };
+    let kept_of_zero = promotion.choose(zero);
     let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
-    Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top))
+    let from_zero = Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top));
+    (from_zero, if from_zero { kept_of_zero } else { kept })
 }
 
 /// The sum of squares of target - reconstruction, in the encoding's domain.
@@ -215,10 +218,8 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
             next += 1;
         });
         let [previous, zero] = counts;
-        let from_zero = may_be_zero && prefers_zero(promotion, &previous, &zero);
-        let counts = if from_zero { zero } else { previous };
-        let kept = promotion.choose(&counts);
-        (counts, kept, from_zero)
+        let (from_zero, kept) = better_base(promotion, &previous, may_be_zero.then_some(&zero));
+        (if from_zero { zero } else { previous }, kept, from_zero)
     }
 
     /// The refinement bits that are asked for.
