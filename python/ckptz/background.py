@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -18,6 +20,10 @@ from queue import SimpleQueue
 from .errors import CkptzError, check_process, warn
 
 __all__ = ["Background", "SaveFuture"]
+
+# Seconds. A signal that comes just as the main thread begins to wait does not end the wait, and
+# its handler is called only when Python gets its turn.
+_TURN = 1.0
 
 
 class SaveFuture:
@@ -70,9 +76,9 @@ class SaveFuture:
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
-        if not self._over:
-            longest = threading.TIMEOUT_MAX
-            waiter.acquire(timeout=longest if timeout is None else min(max(timeout, 0), longest))
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._over and (left := end - time.monotonic()) > 0:
+            waiter.acquire(timeout=min(left, _TURN))
         return self._over
 
     def insist(self) -> None:
