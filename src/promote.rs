@@ -103,6 +103,18 @@ impl Estimate {
         estimate
     }
 
+    /// The least that the error of `entries` can be, whatever is promoted, as far as counts of a part of them tell; and the exponent
+    /// that it is measured against, no smaller than that of `other`. `None` where each of the part may be an exception.
+    pub fn least_error_of_part(part: &impl Counted, entries: usize, other: Option<&Bucket>) -> Option<(f64, u16)> {
+        // What is not rare is promoted, and all that is smaller is so or left.
+        let rare = entries as u64 >> RARE_LOG2;
+        let counts = counts_by_exponent(part);
+        let first = counts.iter().position(|(_, count)| *count > rare)?;
+        let top = other.map_or(0, |bucket| bucket.exponent).max(counts[first].0);
+        let of_exponent = |(exponent, count): &(u16, u64)| *count as f64 * quarter_to_the(top - exponent) / 12.0;
+        Some((counts[first..].iter().map(of_exponent).sum(), top))
+    }
+
     /// Whether this choice is preferred to `other`: no worse in either, and better in one.
     pub fn beats(self, other: Self) -> bool {
         self.bits <= other.bits && self.squared_error <= other.squared_error && self != other

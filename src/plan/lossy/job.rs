@@ -208,18 +208,28 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
 
     /// Counts and promoted buckets against the previous base, or against zero where that is better.
     fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Counts, Vec<Bucket>, bool) {
-        let may_be_zero = self.lossy.base != BaseChoice::Previous;
-        let bases = if may_be_zero { 2 } else { 1 };
-        // Both of a chunk one after the other, while it is in cache, or at once.
-        let (mut counts, mut next) = ([Counts::default(), Counts::default()], 0);
-        let of_chunk = |number| self.counts_of_chunk::<D>(self.against(number % bases == 1), number / bases);
-        self.workers.in_order(bases * self.chunks(), of_chunk, |of_chunk| {
-            counts[next % bases].append(of_chunk);
-            next += 1;
-        });
-        let [previous, zero] = counts;
-        let (from_zero, kept) = better_base(promotion, &previous, may_be_zero.then_some(&zero));
+        let previous = self.counts::<D>(self.against(false));
+        let kept = promotion.choose(&previous);
+        let error = |top| Estimate::of(&previous, &kept, top).squared_error;
+        if self.lossy.base == BaseChoice::Previous || self.zero_is_worse::<D>(&kept, error) {
+            return (previous, kept, false);
+        }
+        let zero = self.counts::<D>(Against::Zero);
+        let (from_zero, kept) = better_base(promotion, &previous, Some(&zero));
         (if from_zero { zero } else { previous }, kept, from_zero)
+    }
+
+    /// Whether an eighth of the entries is off by more, if coded against zero, than all of them against the previous base:
+    /// `error` tells that as an [`Estimate`]; `kept` are promoted.
+    fn zero_is_worse<D: Domain<E>>(&self, kept: &[Bucket], error: impl Fn(u16) -> f64) -> bool {
+        let some = &self.target[..self.target.len() / 8];
+        let zero = some.chunks(1 << self.chunk_log2).map(|some| Counts::of_chunk(D::new(), some, Against::Zero));
+        let zero = zero.reduce(|mut all, next| {
+            all.append(next);
+            all
+        });
+        let least = zero.and_then(|zero| Estimate::least_error_of_part(&zero, self.target.len(), kept.first()));
+        least.is_some_and(|(least, top)| least > error(top))
     }
 
     /// The refinement bits that are asked for.
