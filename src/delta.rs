@@ -79,6 +79,8 @@ pub trait Summation<D>: Clone + Default + Debug + Send {
     fn add(&mut self, terms: &[Self::Term; BLOCK], places: &[u64; BLOCK], place: u64);
     /// Folds the lanes: the end of a chunk.
     fn close_chunk(&mut self);
+    /// One that is known, and closed.
+    fn of_total(total: f64) -> Self;
     /// Adds the sum of the next chunk; both are closed.
     fn append(&mut self, next: &Self);
     /// The mean of `count` entries, rounded once to nearest even; `None` if the sum has overflowed.

@@ -17,6 +17,7 @@ pub mod bound;
 mod bytes;
 pub mod delta;
 mod exact;
+mod halves;
 pub mod predict;
 pub mod promote;
 pub mod quantize;

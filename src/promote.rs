@@ -47,6 +47,17 @@ impl Promotion {
         }
         buckets
     }
+
+    /// The same where only buckets down to the exponent `floor` are known, if these are enough to tell.
+    pub fn choose_from_tops(self, counted: &impl Counted, floor: u16) -> Option<Vec<Bucket>> {
+        let Promotion::Levels(levels) = self else { return None };
+        let kept = self.choose(counted);
+        let mut exponents: Vec<u16> = kept.iter().map(|bucket| bucket.exponent).collect();
+        exponents.dedup();
+        let rare = counted.entries() >> RARE_LOG2;
+        let all_rare = || counts_by_exponent(counted).iter().all(|(_, count)| *count <= rare);
+        (floor == 0 || exponents.len() == usize::from(levels) && !all_rare()).then_some(kept)
+    }
 }
 
 /// An exponent with no more than this share of the entries, as log2, is no level.
@@ -101,6 +112,12 @@ impl Estimate {
             estimate.bits += zeros * log2(entries / zeros);
         }
         estimate
+    }
+
+    /// At most this where `rest` more entries are in buckets below the exponent `floor`, none of them promoted.
+    pub fn with_rest(self, rest: u64, floor: u16, top: u16) -> Self {
+        let unit = quarter_to_the(top.saturating_sub(floor.saturating_sub(1)));
+        Estimate { squared_error: self.squared_error + rest as f64 * unit * 7.0 / 3.0, ..self }
     }
 
     /// The least that the error of `entries` can be, whatever is promoted, as far as counts of a part of them tell; and the exponent

@@ -245,13 +245,6 @@ impl<E: Element, D: Domain<E>> Statistics<E, D> {
         Statistics { buckets: found, entries: target.len() as u64 }
     }
 
-    /// The statistics of all buckets in one chunk.
-    #[cfg(test)]
-    pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
-        let all: Vec<Bucket> = Counts::of_chunk(domain, target, base).counts().map(|(bucket, _)| bucket).collect();
-        Self::of_buckets(domain, target, base, &all, true)
-    }
-
     /// Adds the statistics of the chunk that follows.
     pub fn append(&mut self, next: Self) {
         self.entries += next.entries;
@@ -269,6 +262,11 @@ impl<E: Element, D: Domain<E>> BucketStatistics<E, D> {
     /// Without the sum: a mean cannot be told.
     pub fn of_extremes(count: u64, least: D::Delta, greatest: D::Delta) -> Self {
         BucketStatistics { count, least, greatest, sum: D::Sum::default() }
+    }
+
+    /// Without extremes: a midrange cannot be told.
+    pub fn of_sum(count: u64, sum: f64) -> Self {
+        BucketStatistics { count, sum: D::Sum::of_total(sum), ..Self::default() }
     }
 
     fn append(&mut self, next: &Self) {

@@ -1,17 +1,24 @@
-//! The buckets with the largest exponents of f32 deltas: counts and extremes by plain loops that are compiled wide. The
-//! paper's rule needs no others.
+//! The buckets with the largest exponents of float deltas: what is known of them by plain loops that are compiled wide. What
+//! promotes the largest needs no others.
+
+mod found;
 
 use crate::delta::Bucket;
+use crate::float::{Element, ElementType};
+use crate::halves::widen;
 use crate::simd::ahead::{Ahead, LINE};
 use crate::simd::wide;
+use found::range;
+pub use found::{Extremes, Found, Sums};
 
-/// A bucket that is not empty.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Top {
-    pub bucket: Bucket,
-    pub count: u64,
-    pub least: f32,
-    pub greatest: f32,
+/// Buckets that are not empty, largest exponent first, positive before negative.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tops<T> {
+    pub found: Vec<(Bucket, T)>,
+    /// All buckets with this exponent or a larger one are among them.
+    pub floor: u16,
+    /// Deltas that are not zero.
+    pub changed: u64,
 }
 
 /// Exponents that are looked for in one pass.
@@ -20,25 +27,27 @@ const WINDOW: u32 = 4;
 /// Entries whose deltas are kept in cache for all exponents of a window.
 const BLOCK: usize = 512;
 
-const LANES: usize = 16;
-
 /// From this exponent field on, a delta or a reconstruction might not be finite.
 const UNUSUAL: u32 = 254;
 
-/// At least `most` buckets with the largest exponents, as far as there are so many: largest exponent first, positive before
-/// negative. `None` where an entry is so large or so unusual that it might be an exception.
-pub fn find(target: &[f32], base: &[f32], most: usize) -> Option<Vec<Top>> {
+/// At least `most` buckets, as far as there are so many, of f32, bf16 or f16. `None` where an entry is so large or so unusual that
+/// it might be an exception.
+pub fn find<E: Element, F: Found>(target: &[E], base: &[E], most: usize) -> Option<Tops<F>> {
     let mut window = Window::of(0);
     let all = find_highest(target, base, &mut window);
     if all.unusual {
         return None;
     }
-    let (mut tops, mut found) = (Vec::new(), 0);
+    let mut tops = Tops { found: Vec::with_capacity(most + 1), floor: 0, changed: all.changed };
+    let mut entries = 0;
     loop {
-        window.tell(&mut tops, &mut found);
+        entries += window.tell(&mut tops.found);
         // Where another thread changes the tensor, entries may be in none of all windows.
-        let below = window.top.checked_sub(WINDOW).filter(|_| found < all.changed && tops.len() < most);
+        let below = window.top.checked_sub(WINDOW).filter(|_| entries < all.changed);
         let Some(top) = below else { return Some(tops) };
+        if tops.found.len() >= most {
+            return Some(Tops { floor: top as u16 + 1, ..tops });
+        }
         window = Window::of(top);
         search(target, base, &mut window);
     }
@@ -54,13 +63,12 @@ struct Extent {
 
 wide! {
     /// Moves the window up to the largest exponent while its buckets are searched: those that are new in it were empty.
-    fn find_highest[](target: &[f32], base: &[f32], window: &mut Window) -> Extent {
+    fn find_highest[E: Element, F: Found](target: &[E], base: &[E], window: &mut Window<F>) -> Extent {
         let (mut highest, mut largest, mut changed) = (0, 0, 0);
-        let mut bits = [[0; LANES]; BLOCK / LANES];
-        let mut ahead = Ahead::of(&target[BLOCK.min(target.len())..], &base[BLOCK.min(base.len())..]);
-        for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
+        let mut bits = [0; BLOCK];
+        for_each_block(target, base, |target, base, ahead| {
             let mut of_block = 0u32;
-            for ((bits, t), b) in bits.as_flattened_mut().iter_mut().zip(target).zip(base) {
+            for ((bits, t), b) in bits.iter_mut().zip(target).zip(base) {
                 *bits = (t - b).to_bits();
                 let size = *bits << 1;
                 of_block += u32::from(size != 0);
@@ -69,35 +77,51 @@ wide! {
             }
             changed += u64::from(of_block);
             window.raise(highest >> 24);
-            window.add(&mut bits, target.len(), &mut ahead);
-        }
+            window.add(&mut bits, target.len(), ahead);
+        });
         Extent { changed, unusual: highest.max(largest) >> 24 >= UNUSUAL }
     }
 }
 
 wide! {
-    fn search[](target: &[f32], base: &[f32], window: &mut Window) -> () {
-        let mut bits = [[0; LANES]; BLOCK / LANES];
-        let mut ahead = Ahead::of(&target[BLOCK.min(target.len())..], &base[BLOCK.min(base.len())..]);
-        for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
-            for ((bits, t), b) in bits.as_flattened_mut().iter_mut().zip(target).zip(base) {
+    fn search[E: Element, F: Found](target: &[E], base: &[E], window: &mut Window<F>) -> () {
+        let mut bits = [0; BLOCK];
+        for_each_block(target, base, |target, base, ahead| {
+            for ((bits, t), b) in bits.iter_mut().zip(target).zip(base) {
                 *bits = (t - b).to_bits();
             }
-            window.add(&mut bits, target.len(), &mut ahead);
+            window.add(&mut bits, target.len(), ahead);
+        });
+    }
+}
+
+/// Shows both block by block, as f32, with what comes next: to be asked for meanwhile.
+#[inline(always)]
+fn for_each_block<E: Element>(target: &[E], base: &[E], mut look: impl FnMut(&[f32], &[f32], &mut Ahead)) {
+    let mut ahead = Ahead::of(&target[BLOCK.min(target.len())..], &base[BLOCK.min(base.len())..]);
+    let (mut wide_target, mut wide_base) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
+        if E::TYPE == ElementType::F32 {
+            look(bytemuck::cast_slice(target), bytemuck::cast_slice(base), &mut ahead);
+            continue;
         }
+        let (wide_target, wide_base) = (&mut wide_target[..target.len()], &mut wide_base[..base.len()]);
+        widen(target, wide_target);
+        widen(base, wide_base);
+        look(wide_target, wide_base, &mut ahead);
     }
 }
 
 /// The buckets of exponents `top`, `top - 1` .. by sign.
 #[derive(Debug)]
-struct Window {
+struct Window<F> {
     top: u32,
-    found: [[Found; 2]; WINDOW as usize],
+    found: [[F; 2]; WINDOW as usize],
 }
 
-impl Window {
+impl<F: Found> Window<F> {
     fn of(top: u32) -> Self {
-        Window { top, found: [[Found::NONE; 2]; WINDOW as usize] }
+        Window { top, found: [[F::NONE; 2]; WINDOW as usize] }
     }
 
     /// Moves it up to `top`, if that is above it.
@@ -106,14 +130,14 @@ impl Window {
         self.top += by as u32;
         let by = by.min(self.found.len());
         self.found.rotate_right(by);
-        self.found[..by].fill([Found::NONE; 2]);
+        self.found[..by].fill([F::NONE; 2]);
     }
 
     /// Adds the first `entries` deltas.
     #[inline(always)]
-    fn add(&mut self, bits: &mut [[u32; LANES]; BLOCK / LANES], entries: usize, ahead: &mut Ahead) {
+    fn add(&mut self, bits: &mut [u32; BLOCK], entries: usize, ahead: &mut Ahead) {
         // Zeros are in no bucket.
-        bits.as_flattened_mut()[entries..].fill(0);
+        bits[entries..].fill(0);
         for (below, signs) in (0..=self.top).zip(&mut self.found) {
             for (negative, of_bucket) in [false, true].into_iter().zip(signs) {
                 of_bucket.add(range(self.top - below, negative), bits);
@@ -122,73 +146,27 @@ impl Window {
         }
     }
 
-    /// Appends the buckets that are not empty, and adds up their entries.
-    fn tell(&self, tops: &mut Vec<Top>, found: &mut u64) {
+    /// Appends the buckets that are not empty; returns how many entries they have.
+    fn tell(&self, tops: &mut Vec<(Bucket, F)>) -> u64 {
+        let mut entries = 0;
         for (below, signs) in (0..).zip(&self.found) {
-            for (negative, of_bucket) in [false, true].into_iter().zip(signs) {
-                if of_bucket.entries() > 0 {
-                    *found += of_bucket.entries();
-                    tops.push(of_bucket.top(self.top - below, negative));
+            for (negative, found) in [false, true].into_iter().zip(signs) {
+                if found.entries() > 0 {
+                    entries += found.entries();
+                    tops.push((Bucket { exponent: (self.top - below) as u16, negative }, *found));
                 }
             }
         }
-    }
-}
-
-/// A bucket's entries, in as many parts as a vector has lanes: how far the least is above the bucket's start, and the greatest
-/// below its end.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    count: [u32; LANES],
-    least: [u32; LANES],
-    greatest: [u32; LANES],
-}
-
-/// First and last bits of a bucket. A delta of zero is in none.
-fn range(exponent: u32, negative: bool) -> (u32, u32) {
-    let start = u32::from(negative) << 31 | exponent << 23;
-    (start + u32::from(exponent == 0), start + ((1 << 23) - 1))
-}
-
-impl Found {
-    const NONE: Found = Found { count: [0; LANES], least: [u32::MAX; LANES], greatest: [u32::MAX; LANES] };
-
-    /// Adds the deltas with these bits.
-    #[inline(always)]
-    fn add(&mut self, (first, last): (u32, u32), bits: &[[u32; LANES]]) {
-        let Found { mut count, mut least, mut greatest } = *self;
-        let width = last - first;
-        for bits in bits {
-            for (lane, x) in bits.iter().enumerate() {
-                // Bits outside the range wrap to more than its width.
-                let above = x.wrapping_sub(first);
-                count[lane] += u32::from(above <= width);
-                least[lane] = least[lane].min(above);
-                greatest[lane] = greatest[lane].min(last.wrapping_sub(*x));
-            }
-        }
-        *self = Found { count, least, greatest };
-    }
-
-    fn entries(&self) -> u64 {
-        self.count.iter().map(|&count| u64::from(count)).sum()
-    }
-
-    fn top(&self, exponent: u32, negative: bool) -> Top {
-        let (first, last) = range(exponent, negative);
-        let nearest_of = |lanes: [u32; LANES]| lanes.into_iter().fold(u32::MAX, u32::min);
-        let nearest = f32::from_bits(first + nearest_of(self.least));
-        let farthest = f32::from_bits(last - nearest_of(self.greatest));
-        let (least, greatest) = if negative { (farthest, nearest) } else { (nearest, farthest) };
-        Top { bucket: Bucket { exponent: exponent as u16, negative }, count: self.entries(), least, greatest }
+        entries
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delta::Value;
+    use crate::delta::{Domain, Value};
     use crate::statistics::{Against, Statistics};
+    use half::{bf16, f16};
     use proptest::prelude::*;
 
     fn value() -> impl Strategy<Value = f32> {
@@ -200,27 +178,46 @@ mod tests {
         ]
     }
 
+    fn as_entry_by_entry<E: Element<A = f32>>(target: &[E], base: &[E], most: usize) {
+        let mut expected = Statistics::<E, Value>::of_chunk(Value, target, Against::Base(base)).buckets;
+        expected.sort_by_key(|(b, _)| (u16::MAX - b.exponent, b.negative));
+        let tops = find::<E, Extremes>(target, base, most).expect("nothing unusual");
+        let sums = find::<E, Sums>(target, base, most).expect("nothing unusual");
+        assert!(tops.found.len() >= most.min(expected.len()));
+        assert_eq!((tops.found.len(), tops.floor, tops.changed), (sums.found.len(), sums.floor, sums.changed));
+        assert_eq!(tops.changed, expected.iter().map(|(_, statistics)| statistics.count).sum::<u64>());
+        assert!(expected[tops.found.len()..].iter().all(|(bucket, _)| bucket.exponent < tops.floor));
+        assert!(tops.found.iter().all(|(bucket, _)| bucket.exponent >= tops.floor));
+        for (((bucket, ends), (same, sum)), (of, statistics)) in tops.found.iter().zip(&sums.found).zip(&expected) {
+            assert_eq!((bucket, same, ends.entries(), sum.entries()), (of, of, statistics.count, statistics.count));
+            let (exponent, negative) = (bucket.exponent.into(), bucket.negative);
+            assert_eq!(ends.ends(exponent, negative), (statistics.least, statistics.greatest));
+            let sum = sum.sum(exponent, negative);
+            assert_eq!((sum / statistics.count as f64) as f32, statistics.mean());
+            assert!(<Value as Domain<E>>::size(statistics.least).signum() == sum.signum());
+        }
+    }
+
     proptest! {
         #[test]
-        fn as_entry_by_entry(pairs in prop::collection::vec((value(), value()), 0..3000), most in 1usize..16) {
+        fn tops_are_those_of_each_entry(pairs in prop::collection::vec((value(), value()), 0..3000), most in 1usize..16) {
             let (target, base): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
-            let plain = Statistics::<f32, Value>::of_chunk(Value, &target, Against::Base(&base));
-            let mut expected = plain.buckets;
-            expected.sort_by_key(|(b, _)| (u16::MAX - b.exponent, b.negative));
-            let found = find(&target, &base, most).expect("nothing unusual");
-            prop_assert!(found.len() >= most.min(expected.len()));
-            for (top, (bucket, statistics)) in found.iter().zip(&expected) {
-                prop_assert_eq!((top.bucket, top.count), (*bucket, statistics.count));
-                prop_assert_eq!((top.least, top.greatest), (statistics.least, statistics.greatest));
-            }
+            as_entry_by_entry(&target, &base, most);
+            let halves = |of: &[f32]| of.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
+            as_entry_by_entry(&halves(&target), &halves(&base), most);
+            let halves = |of: &[f32]| of.iter().map(|x| f16::from_f32(x.clamp(-60_000.0, 60_000.0))).collect::<Vec<_>>();
+            as_entry_by_entry(&halves(&target), &halves(&base), most);
         }
     }
 
     #[test]
     fn what_may_be_an_exception_is_left_to_others() {
         for unusual in [f32::NAN, f32::INFINITY, f32::MAX, -f32::MAX] {
-            assert!(find(&[1.0, unusual], &[0.0, 0.0], 3).is_none());
-            assert!(find(&[1.0, 0.0], &[0.0, unusual], 3).is_none());
+            assert!(find::<f32, Extremes>(&[1.0, unusual], &[0.0, 0.0], 3).is_none());
+            assert!(find::<f32, Sums>(&[1.0, 0.0], &[0.0, unusual], 3).is_none());
+        }
+        for unusual in [f16::INFINITY, f16::NAN] {
+            assert!(find::<f16, Sums>(&[unusual], &[f16::ONE], 3).is_none());
         }
     }
 }

@@ -2,8 +2,6 @@
 
 pub mod decode;
 pub mod encode;
-#[cfg(any(test, target_arch = "x86_64"))]
-mod halves;
 
 use crate::bytes;
 use crate::coding::{self, Fields};

@@ -110,6 +110,10 @@ impl<W: Wide> Summation<W> for OrderedSum {
 
     fn close_chunk(&mut self) {}
 
+    fn of_total(total: f64) -> Self {
+        OrderedSum(total as i128)
+    }
+
     fn append(&mut self, next: &Self) {
         self.0 += next.0;
     }

@@ -125,6 +125,10 @@ impl<A: Arith> Summation<A> for ValueSum<A> {
         self.lanes = [sum, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     }
 
+    fn of_total(total: f64) -> Self {
+        ValueSum { lanes: [total, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], arith: PhantomData }
+    }
+
     fn append(&mut self, next: &Self) {
         self.lanes[0] += next.lanes[0];
     }

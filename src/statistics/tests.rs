@@ -5,6 +5,14 @@ use crate::delta::{Ordered, Value};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
+impl<E: Element, D: Domain<E>> Statistics<E, D> {
+    /// The statistics of all buckets in one chunk.
+    pub fn of_chunk(domain: D, target: &[E], base: Against<'_, E>) -> Self {
+        let all: Vec<Bucket> = Counts::of_chunk(domain, target, base).counts().map(|(bucket, _)| bucket).collect();
+        Self::of_buckets(domain, target, base, &all, true)
+    }
+}
+
 /// Entry by entry.
 fn plain<E: Element, D: Domain<E>>(target: &[E], base: Against<'_, E>) -> BTreeMap<usize, Vec<(usize, D::Delta)>> {
     let mut all: BTreeMap<usize, Vec<(usize, D::Delta)>> = BTreeMap::new();

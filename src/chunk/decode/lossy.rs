@@ -2,12 +2,12 @@
 
 use crate::checksum::ContentSum;
 use crate::chunk::Scratch;
-#[cfg(target_arch = "x86_64")]
-use crate::chunk::halves::{self, BLOCK};
 use crate::coding::FieldReader;
 use crate::delta::{Domain, Ordered, Value};
 use crate::error::Parsed;
 use crate::float::{Arith, Element, ElementType, Wide};
+#[cfg(target_arch = "x86_64")]
+use crate::halves::{self, BLOCK};
 use crate::header::Meaning;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::GROUP;

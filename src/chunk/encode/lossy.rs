@@ -6,11 +6,11 @@ use crate::checksum::ContentSum;
 #[cfg(target_arch = "x86_64")]
 use crate::checksum::Lanes;
 use crate::chunk::Scratch;
-#[cfg(target_arch = "x86_64")]
-use crate::chunk::halves::{self, BLOCK};
 use crate::coding::{Coding, Fields, Histogram};
 use crate::delta::Domain;
 use crate::float::Element;
+#[cfg(target_arch = "x86_64")]
+use crate::halves::{self, BLOCK};
 use crate::kernels::GROUP;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::{FastTable, ValueTable};

@@ -30,26 +30,6 @@ impl Squares {
     }
 }
 
-/// Sums squares of differences in eight lanes, entry i in lane i mod 8.
-#[derive(Default)]
-struct Lanes([f64; 8]);
-
-impl Lanes {
-    /// Adds eight differences; those that are not finite count as none.
-    #[inline(always)]
-    fn add(&mut self, differences: [f64; 8]) {
-        for (lane, difference) in self.0.iter_mut().zip(differences) {
-            let counted = if difference.is_finite() { difference } else { 0.0 };
-            *lane += counted * counted;
-        }
-    }
-
-    fn total(&self) -> f64 {
-        let l = self.0;
-        ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
-    }
-}
-
 wide! {
     /// The sum of squares of target - other.
     pub fn sum_of_squares[E: Element](target: &[E], other: &[E]) -> f64 {
@@ -64,16 +44,23 @@ wide! {
     }
 }
 
+/// In eight lanes, entry i in lane i mod 8; differences that are not finite count as none.
 #[inline(always)]
 fn sum_in_lanes<E: Element>(target: &[E], other: &[E], difference: impl Fn(E, E) -> f64) -> f64 {
-    let mut lanes = Lanes::default();
-    let (targets, rest) = target.as_chunks::<8>();
-    let (others, other_rest) = other.as_chunks::<8>();
-    for (target, other) in targets.iter().zip(others) {
-        lanes.add(std::array::from_fn(|k| difference(target[k], other[k])));
+    let (mut l, mut squares) = ([0.0; 8], [0.0; BLOCK]);
+    for (target, other) in target.chunks(BLOCK).zip(other.chunks(BLOCK)) {
+        // In a loop of its own: together with the lanes the compiler makes short vectors of it.
+        for ((square, &t), &o) in squares.iter_mut().zip(target).zip(other) {
+            let difference = difference(t, o);
+            let counted = if difference.is_finite() { difference } else { 0.0 };
+            *square = counted * counted;
+        }
+        squares[target.len()..].fill(0.0);
+        for eight in squares.as_chunks::<8>().0 {
+            l.iter_mut().zip(eight).for_each(|(lane, square)| *lane += square);
+        }
     }
-    lanes.add(std::array::from_fn(|k| if k < rest.len() { difference(rest[k], other_rest[k]) } else { 0.0 }));
-    lanes.total()
+    ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
 /// Which entries of a chunk the error is measured over.

@@ -1,7 +1,8 @@
 //! Planning under a bound on every entry's error: how many levels, which is the largest, and how many refinement bits take the
 //! fewest bits, where every entry that they leave beyond the bound is an exception.
 
-use super::job::{Job, better_base, squared_error, squared_error_in};
+use super::base::better_base;
+use super::job::{Job, squared_error, squared_error_in};
 use super::{LossyPlan, Rule};
 use crate::bound::Bound;
 use crate::delta::{Bucket, Domain, Ordered, Value};

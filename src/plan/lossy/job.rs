@@ -9,10 +9,10 @@ use crate::float::{Element, ElementType};
 use crate::header::chunk_count;
 use crate::plan::sample::Sample;
 use crate::plan::{Workers, chunk_of, same_bits};
-use crate::promote::{Estimate, Promotion, Representative};
+use crate::promote::{Promotion, Representative};
 use crate::quantize::{Encoding, Quantizer};
-use crate::spec::{BaseChoice, DomainChoice, Lossy};
-use crate::statistics::{Against, Counted, Counts, Statistics};
+use crate::spec::{DomainChoice, Lossy};
+use crate::statistics::{Against, Counts, Statistics};
 
 /// What is being planned, or a sample of it.
 #[derive(Clone, Copy)]
@@ -37,16 +37,6 @@ pub struct Of {
     /// Those in chunks that differ from the base.
     pub changed: usize,
     pub chunk_log2: u8,
-}
-
-/// The promoted buckets, against zero (true) where coding against that may be and is no worse, else against the previous base.
-pub fn better_base<C: Counted>(promotion: Promotion, previous: &C, zero: Option<&C>) -> (bool, Vec<Bucket>) {
-    let kept = promotion.choose(previous);
-    let Some(zero) = zero else { return (false, kept) };
-    let kept_of_zero = promotion.choose(zero);
-    let top = kept.first().max(kept_of_zero.first()).map_or(0, |bucket| bucket.exponent);
-    let from_zero = Estimate::of(zero, &kept_of_zero, top).beats(Estimate::of(previous, &kept, top));
-    (from_zero, if from_zero { kept_of_zero } else { kept })
 }
 
 /// The sum of squares of target - reconstruction, in the encoding's domain.
@@ -113,6 +103,10 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         if let Some(plan) = self.plan_by_tops(promotion, rule) {
             return plan;
         }
+        if let Some((kept, statistics)) = self.levels_by_tops::<D>(promotion) {
+            let encoding = self.encoding(&statistics, &kept, self.refinement());
+            return self.count_and_code(rule, encoding, false, false, counted);
+        }
         let (counts, kept, from_zero) = self.choose_base::<D>(promotion);
         let statistics = self.statistics(self.against(from_zero), &kept, self.refinement());
         let encoding = self.encoding(&statistics, &kept, self.refinement());
@@ -147,7 +141,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         LossyPlan { rule, chunk_log2, from_zero, prediction: None, within, exceptions, coarse: false, sampled, coded }
     }
 
-    pub(super) fn against(&self, zero: bool) -> Against<'_, E> {
+    pub fn against(&self, zero: bool) -> Against<'_, E> {
         if zero { Against::Zero } else { Against::Base(self.base) }
     }
 
@@ -159,7 +153,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     }
 
     /// Whether a chunk equals what it is coded against.
-    pub(super) fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
+    pub fn unchanged(&self, against: Against<'_, E>, number: usize) -> bool {
         let chunk = |elements| chunk_of(elements, self.chunk_log2, number);
         matches!(against, Against::Base(_)) && !self.predicted && same_bits(chunk(self.target), chunk(self.base))
     }
@@ -184,7 +178,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
     }
 
     /// What representatives of these buckets are made from: nothing, where entries are refined.
-    pub(super) fn statistics<D: Domain<E>>(
+    pub fn statistics<D: Domain<E>>(
         &self,
         against: Against<'_, E>,
         kept: &[Bucket],
@@ -204,32 +198,6 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         };
         self.workers.in_order(self.chunks(), of_chunk, |next| next.into_iter().for_each(|next| all.append(next)));
         all
-    }
-
-    /// Counts and promoted buckets against the previous base, or against zero where that is better.
-    fn choose_base<D: Domain<E>>(&self, promotion: Promotion) -> (Counts, Vec<Bucket>, bool) {
-        let previous = self.counts::<D>(self.against(false));
-        let kept = promotion.choose(&previous);
-        let error = |top| Estimate::of(&previous, &kept, top).squared_error;
-        if self.lossy.base == BaseChoice::Previous || self.zero_is_worse::<D>(&kept, error) {
-            return (previous, kept, false);
-        }
-        let zero = self.counts::<D>(Against::Zero);
-        let (from_zero, kept) = better_base(promotion, &previous, Some(&zero));
-        (if from_zero { zero } else { previous }, kept, from_zero)
-    }
-
-    /// Whether an eighth of the entries is off by more, if coded against zero, than all of them against the previous base:
-    /// `error` tells that as an [`Estimate`]; `kept` are promoted.
-    fn zero_is_worse<D: Domain<E>>(&self, kept: &[Bucket], error: impl Fn(u16) -> f64) -> bool {
-        let some = &self.target[..self.target.len() / 8];
-        let zero = some.chunks(1 << self.chunk_log2).map(|some| Counts::of_chunk(D::new(), some, Against::Zero));
-        let zero = zero.reduce(|mut all, next| {
-            all.append(next);
-            all
-        });
-        let least = zero.and_then(|zero| Estimate::least_error_of_part(&zero, self.target.len(), kept.first()));
-        least.is_some_and(|(least, top)| least > error(top))
     }
 
     /// The refinement bits that are asked for.

@@ -1,5 +1,6 @@
 //! Planning a lossy record: domain, base, promoted buckets, representatives, coding.
 
+mod base;
 mod bounded;
 mod job;
 mod levels;
