@@ -65,8 +65,9 @@ wide! {
     /// Moves the window up to the largest exponent while its buckets are searched: those that are new in it were empty.
     fn find_highest[E: Element, F: Found](target: &[E], base: &[E], window: &mut Window<F>) -> Extent {
         let (mut highest, mut largest, mut changed) = (0, 0, 0);
-        let mut bits = [0; BLOCK];
-        for_each_block(target, base, |target, base, ahead| {
+        let (mut bits, mut rooms, mut ahead) = ([0; BLOCK], [[0.0; BLOCK]; 2], after_first(target, base));
+        for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
+            let (target, base) = widen_block(target, base, &mut rooms);
             let mut of_block = 0u32;
             for ((bits, t), b) in bits.iter_mut().zip(target).zip(base) {
                 *bits = (t - b).to_bits();
@@ -77,39 +78,44 @@ wide! {
             }
             changed += u64::from(of_block);
             window.raise(highest >> 24);
-            window.add(&mut bits, target.len(), ahead);
-        });
+            window.add(&mut bits, target.len(), &mut ahead);
+        }
         Extent { changed, unusual: highest.max(largest) >> 24 >= UNUSUAL }
     }
 }
 
 wide! {
     fn search[E: Element, F: Found](target: &[E], base: &[E], window: &mut Window<F>) -> () {
-        let mut bits = [0; BLOCK];
-        for_each_block(target, base, |target, base, ahead| {
+        let (mut bits, mut rooms, mut ahead) = ([0; BLOCK], [[0.0; BLOCK]; 2], after_first(target, base));
+        for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
+            let (target, base) = widen_block(target, base, &mut rooms);
             for ((bits, t), b) in bits.iter_mut().zip(target).zip(base) {
                 *bits = (t - b).to_bits();
             }
-            window.add(&mut bits, target.len(), ahead);
-        });
+            window.add(&mut bits, target.len(), &mut ahead);
+        }
     }
 }
 
-/// Shows both block by block, as f32, with what comes next: to be asked for meanwhile.
+/// What comes after the first block.
 #[inline(always)]
-fn for_each_block<E: Element>(target: &[E], base: &[E], mut look: impl FnMut(&[f32], &[f32], &mut Ahead)) {
-    let mut ahead = Ahead::of(&target[BLOCK.min(target.len())..], &base[BLOCK.min(base.len())..]);
-    let (mut wide_target, mut wide_base) = ([0.0; BLOCK], [0.0; BLOCK]);
-    for (target, base) in target.chunks(BLOCK).zip(base.chunks(BLOCK)) {
-        if E::TYPE == ElementType::F32 {
-            look(bytemuck::cast_slice(target), bytemuck::cast_slice(base), &mut ahead);
-            continue;
-        }
-        let (wide_target, wide_base) = (&mut wide_target[..target.len()], &mut wide_base[..base.len()]);
-        widen(target, wide_target);
-        widen(base, wide_base);
-        look(wide_target, wide_base, &mut ahead);
+fn after_first<E>(target: &[E], base: &[E]) -> Ahead {
+    Ahead::of(&target[BLOCK.min(target.len())..], &base[BLOCK.min(base.len())..])
+}
+
+#[inline(always)]
+fn widen_block<'a, E: Element>(
+    target: &'a [E],
+    base: &'a [E],
+    rooms: &'a mut [[f32; BLOCK]; 2],
+) -> (&'a [f32], &'a [f32]) {
+    if E::TYPE == ElementType::F32 {
+        return (bytemuck::cast_slice(target), bytemuck::cast_slice(base));
     }
+    let [wide_target, wide_base] = rooms;
+    widen(target, &mut wide_target[..target.len()]);
+    widen(base, &mut wide_base[..base.len()]);
+    (&wide_target[..target.len()], &wide_base[..base.len()])
 }
 
 /// The buckets of exponents `top`, `top - 1` .. by sign.
