@@ -34,8 +34,8 @@ PYTHON_ORDER = """
 # record's header, and kernels stand in for the loops of the modules that they are joined with.
 RUST_ORDER = """
     error fenv bits tally wire bytes rounding float bound view delta+kernels checksum+simd
-    statistics quantize halves tops exact promote huffman coding header+predict spec chunk plan record
-    parallel python
+    statistics quantize halves tops exact promote huffman coding header+predict spec chunk plan
+    record parallel python
 """.split()  # noqa: SIM905
 
 # What lib.rs hands on under names of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -42,7 +43,8 @@ class LocalStorage:
         self.links: set[str] = set()
         """Names of symbolic links, which are not followed, as of the last listing."""
         self._unfinished: set[Path] = set()
-        self._lock = -1
+        # A file object: if an interrupt comes before it is kept or closed, it closes itself.
+        self._lock: io.FileIO | None = None
         self._owner = 0
         _living.add(self)
 
@@ -133,13 +135,14 @@ class LocalStorage:
         """Become the directory's writer, or raise `StoreLockedError` at once. Once is enough."""
         while not self.locked:
             self.unlock()
-            # Registered at once, so that an error cannot leave it open.
-            self._lock, self._owner = os.open(self.directory / LOCK, _LOCK, 0o666), os.getpid()
+            file = io.FileIO(self.directory / LOCK, "r+", opener=_open_lock)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # At once: a child that is forked meanwhile closes its copy.
+                self._owner, self._lock = os.getpid(), file
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BaseException as error:
-                os.close(self._lock)
-                self._lock = -1
+                self._lock = None
+                file.close()
                 if not isinstance(error, BlockingIOError):
                     raise
                 raise StoreLockedError(
@@ -153,25 +156,25 @@ class LocalStorage:
 
         It is not in a forked child, nor once the lock's file has been deleted or moved away.
         """
-        if self._lock < 0 or self._owner != os.getpid():
+        if self._lock is None or self._owner != os.getpid():
             return False
         try:
             there = os.lstat(self.directory / LOCK)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return os.path.samestat(os.fstat(self._lock), there)
+        return os.path.samestat(os.fstat(self._lock.fileno()), there)
 
     def unlock(self) -> None:
         """Let others write; further calls do nothing."""
-        if self._lock >= 0:
-            descriptor, self._lock = self._lock, -1
+        file, self._lock = self._lock, None
+        if file is not None:
             try:
                 # Children that were forked since hold the file open too: closing is not enough.
                 # But they must not let go of what is their parent's.
                 if self._owner == os.getpid():
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                    fcntl.flock(file, fcntl.LOCK_UN)
             finally:
-                os.close(descriptor)
+                file.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
@@ -189,6 +192,10 @@ class LocalStorage:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 self._unfinished.discard(path)
+
+
+def _open_lock(path: str, _flags: int) -> int:
+    return os.open(path, _LOCK, 0o666)
 
 
 def _looked_at(entry: os.DirEntry[str]) -> Listed | None:
