@@ -285,14 +285,14 @@ wide!(i128);
 
 /// The binary logarithm of a positive normal number to about 1e-9, by basic operations alone: a mathematics library's own
 /// may differ in the last bit from CPU to CPU, and with it the choice and the file.
-pub fn log2(x: f64) -> f64 {
+pub const fn log2(x: f64) -> f64 {
     const EXPONENT: u64 = 0x7ff << 52;
     let exponent = (x.to_bits() >> 52) as i32 - 1023;
     let m = f64::from_bits(x.to_bits() & !EXPONENT | 1023 << 52);
     let z = (m - std::f64::consts::SQRT_2) / (m + std::f64::consts::SQRT_2);
     let z2 = z * z;
     let atanh = z * (1.0 + z2 * (1.0 / 3.0 + z2 * (1.0 / 5.0 + z2 * (1.0 / 7.0 + z2 / 9.0))));
-    f64::from(exponent) + 0.5 + 2.0 * std::f64::consts::LOG2_E * atanh
+    exponent as f64 + 0.5 + 2.0 * std::f64::consts::LOG2_E * atanh
 }
 
 #[cfg(test)]

@@ -4,17 +4,21 @@ use super::MAX_LENGTH;
 use crate::float::log2;
 use crate::kernels::{ByteCode, ShortCode};
 use crate::simd::{self, highest_of};
+use std::sync::Arc;
 
 /// A code of short words may take more bits than the best one, by this part.
 const QUICKER_WORTH: u64 = 256;
 
 /// A complete canonical code. Codewords are kept bit-reversed, as they stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Code {
+pub struct Code(Arc<Tables>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Tables {
     lengths: Vec<u8>,
     words: Vec<u16>,
     /// By symbol: the word, and its length from bit 16 on.
-    packed: Box<[u32; 256]>,
+    packed: [u32; 256],
     short: Option<ShortCode>,
     /// Where it serves.
     bytes: Option<Box<ByteCode>>,
@@ -41,13 +45,13 @@ impl Code {
         if lengths.len() > 256 {
             return None;
         }
-        let mut packed = Box::new([0; 256]);
+        let mut packed = [0; 256];
         for (slot, (&word, &length)) in packed.iter_mut().zip(words.iter().zip(lengths)) {
             *slot = u32::from(word) | u32::from(length) << 16;
         }
         let short = ShortCode::new(&words, lengths);
         let bytes = (short.is_none() && simd::encodes_bytes()).then(|| Box::new(ByteCode::new(&words, lengths)));
-        Some(Code { lengths: lengths.to_vec(), words, packed, short, bytes })
+        Some(Code(Arc::new(Tables { lengths: lengths.to_vec(), words, packed, short, bytes })))
     }
 
     fn next_word(length: u8, next: &mut [u32]) -> u16 {
@@ -65,38 +69,38 @@ impl Code {
     }
 
     pub fn lengths(&self) -> &[u8] {
-        &self.lengths
+        &self.0.lengths
     }
 
     /// The code for the vector encoder, if it is short enough.
     pub fn short(&self) -> Option<&ShortCode> {
-        self.short.as_ref()
+        self.0.short.as_ref()
     }
 
     /// The code for the vector encoder of any symbols, where there is one and the code is not short.
     pub fn bytes(&self) -> Option<&ByteCode> {
-        self.bytes.as_deref()
+        self.0.bytes.as_deref()
     }
 
     /// The bit-reversed codewords.
     pub fn words(&self) -> &[u16] {
-        &self.words
+        &self.0.words
     }
 
     /// Whether all of these have a codeword.
     pub fn covers(&self, symbols: &[u8]) -> bool {
-        if self.lengths.iter().all(|length| *length > 0) {
-            return usize::from(highest_of(symbols)) < self.lengths.len();
+        if self.0.lengths.iter().all(|length| *length > 0) {
+            return usize::from(highest_of(symbols)) < self.0.lengths.len();
         }
         let mut seen = [false; 256];
         symbols.iter().for_each(|symbol| seen[usize::from(*symbol)] = true);
-        seen.iter().zip(&*self.packed).all(|(seen, packed)| !seen || *packed != 0)
+        seen.iter().zip(&self.0.packed).all(|(seen, packed)| !seen || *packed != 0)
     }
 
     /// The bit-reversed codeword and its length.
     #[inline(always)]
     pub fn word(&self, symbol: u8) -> (u64, u32) {
-        let packed = self.packed[usize::from(symbol)];
+        let packed = self.0.packed[usize::from(symbol)];
         (u64::from(packed & 0xffff), packed >> 16)
     }
 }
@@ -133,10 +137,25 @@ pub fn coded_bits(counts: &[u64], lengths: &[u8]) -> u64 {
     counts.iter().zip(lengths).map(|(count, &length)| count * u64::from(length)).sum()
 }
 
+/// A count times its logarithm; of a count of 0, too, this is 0.
+const fn weighted(count: u64) -> f64 {
+    count as f64 * log2(if count == 0 { 1.0 } else { count as f64 })
+}
+
+/// Of the counts of small tensors.
+static WEIGHTED: [f64; 256] = {
+    let mut table = [0.0; 256];
+    let mut count = 0;
+    while count < 256 {
+        table[count] = weighted(count as u64);
+        count += 1;
+    }
+    table
+};
+
 /// Bits that no code for these counts takes less than: Shannon's entropy, rounded down.
 pub fn least_bits(counts: &[u64]) -> u64 {
-    // Of a count of 0, too, this is 0.
-    let weighted = |count: u64| count as f64 * log2(count.max(1) as f64);
+    let weighted = |count: u64| WEIGHTED.get(count as usize).copied().unwrap_or_else(|| weighted(count));
     let total: u64 = counts.iter().sum();
     let known: f64 = counts.iter().map(|count| weighted(*count)).sum();
     // The logarithm is not exact.
