@@ -4,25 +4,34 @@ use super::MAX_LENGTH;
 use crate::float::log2;
 use crate::kernels::{ByteCode, ShortCode};
 use crate::simd::{self, highest_of};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A code of short words may take more bits than the best one, by this part.
 const QUICKER_WORTH: u64 = 256;
 
 /// A complete canonical code. Codewords are kept bit-reversed, as they stand in a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Code(Arc<Tables>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Tables {
     lengths: Vec<u8>,
     words: Vec<u16>,
     /// By symbol: the word, and its length from bit 16 on.
     packed: [u32; 256],
     short: Option<ShortCode>,
-    /// Where it serves.
-    bytes: Option<Box<ByteCode>>,
+    /// Where it serves; made when something is encoded.
+    bytes: OnceLock<Option<Box<ByteCode>>>,
 }
+
+/// The lengths tell all.
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        self.lengths() == other.lengths()
+    }
+}
+
+impl Eq for Code {}
 
 impl Code {
     /// The code of these lengths, or `None` unless at least two symbols are used, none is longer than [`MAX_LENGTH`], and the
@@ -50,8 +59,8 @@ impl Code {
             *slot = u32::from(word) | u32::from(length) << 16;
         }
         let short = ShortCode::new(&words, lengths);
-        let bytes = (short.is_none() && simd::encodes_bytes()).then(|| Box::new(ByteCode::new(&words, lengths)));
-        Some(Code(Arc::new(Tables { lengths: lengths.to_vec(), words, packed, short, bytes })))
+        let lengths = lengths.to_vec();
+        Some(Code(Arc::new(Tables { lengths, words, packed, short, bytes: OnceLock::new() })))
     }
 
     fn next_word(length: u8, next: &mut [u32]) -> u16 {
@@ -79,7 +88,9 @@ impl Code {
 
     /// The code for the vector encoder of any symbols, where there is one and the code is not short.
     pub fn bytes(&self) -> Option<&ByteCode> {
-        self.0.bytes.as_deref()
+        let serves = self.0.short.is_none() && simd::encodes_bytes();
+        let make = || serves.then(|| Box::new(ByteCode::new(self.words(), self.lengths())));
+        self.0.bytes.get_or_init(make).as_deref()
     }
 
     /// The bit-reversed codewords.

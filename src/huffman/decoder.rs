@@ -29,15 +29,7 @@ impl Decoder {
 impl<const N: usize> Decoder<N> {
     /// `meanings`: the symbols that each of what the code has words for stands for.
     pub fn of_meanings(code: &Code, meanings: Box<[[u8; N]; 256]>) -> Self {
-        let mut single = vec![0; 1 << MAX_LENGTH];
-        for (symbol, (&word, &length)) in code.words().iter().zip(code.lengths()).enumerate() {
-            if length > 0 {
-                for entry in single.iter_mut().skip(usize::from(word)).step_by(1 << length) {
-                    *entry = u16::from(length) << 8 | symbol as u16;
-                }
-            }
-        }
-        Decoder { single, meanings, several: OnceLock::new(), wanted: AtomicUsize::new(0) }
+        Decoder { single: table(code), meanings, several: OnceLock::new(), wanted: AtomicUsize::new(0) }
     }
 
     /// Symbols and length of the codeword that the lowest bits of `bits` start with.
@@ -56,6 +48,28 @@ impl<const N: usize> Decoder<N> {
         let wanted = self.wanted.fetch_add(words, Ordering::Relaxed) + words;
         (wanted >= SEVERAL_FROM).then(|| self.several.get_or_init(|| Entries::new(|bits| self.symbols(bits))))
     }
+}
+
+/// By length: the table of what begins with shorter words is doubled, and gets the words of this length.
+fn table(code: &Code) -> Vec<u16> {
+    let mut starts = [0usize; MAX_LENGTH as usize + 2];
+    code.lengths().iter().for_each(|&length| starts[usize::from(length) + 1] += 1);
+    (1..starts.len()).for_each(|length| starts[length] += starts[length - 1]);
+    let (mut by_length, mut next) = ([0u8; 256], starts);
+    for (symbol, &length) in code.lengths().iter().enumerate() {
+        let place = &mut next[usize::from(length)];
+        by_length[*place] = symbol as u8;
+        *place += 1;
+    }
+    let mut table = vec![0; 1 << MAX_LENGTH];
+    for length in 1..=usize::from(MAX_LENGTH) {
+        let half = 1 << (length - 1);
+        table.copy_within(..half, half);
+        for &symbol in &by_length[starts[length]..starts[length + 1]] {
+            table[usize::from(code.words()[usize::from(symbol)])] = (length as u16) << 8 | u16::from(symbol);
+        }
+    }
+    table
 }
 
 #[cfg(test)]
