@@ -17,6 +17,7 @@ pub mod bound;
 mod bytes;
 pub mod delta;
 mod exact;
+#[cfg_attr(not(any(test, target_arch = "x86_64")), allow(dead_code, reason = "there only widening has a use"))]
 mod halves;
 pub mod predict;
 pub mod promote;

@@ -12,7 +12,7 @@ use found::range;
 pub use found::{Extremes, Found, Sums};
 
 /// Buckets that are not empty, largest exponent first, positive before negative.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Tops<T> {
     pub found: Vec<(Bucket, T)>,
     /// All buckets with this exponent or a larger one are among them.

@@ -80,19 +80,28 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         if !summed || !means || self.largest_error.is_some() {
             return None;
         }
-        let (mut statistics, mut floor, mut changed, mut known) = (Statistics::default(), 0, 0, true);
+        let Summed { statistics, floor, rest } = self.sums_of_tops(2 * usize::from(levels))?;
+        let kept = promotion.choose_from_tops(&statistics, floor)?;
+        let error = |top| Estimate::of(&statistics, &kept, top).with_rest(rest, floor, top).squared_error;
+        let previous = lossy.base == BaseChoice::Previous || self.zero_is_worse::<D>(&kept, error);
+        previous.then_some((kept, statistics))
+    }
+
+    /// Sums of at least `most` buckets of each chunk.
+    fn sums_of_tops<D: Domain<E>>(&self, most: usize) -> Option<Summed<E, D>> {
+        let of_top = |bucket: Bucket, found: &Sums| {
+            let sum = found.sum(bucket.exponent.into(), bucket.negative);
+            Some(BucketStatistics::of_sum(found.entries(), sum))
+        };
         let of_chunk = |number| {
             let entries = self.chunk(number).0.len();
             if self.unchanged(self.against(false), number) {
                 return Some((Statistics { buckets: Vec::new(), entries: entries as u64 }, 0, 0));
             }
-            let tops = self.tops_of_chunk::<Sums>(number, 2 * usize::from(levels))?;
-            let of_top = |bucket: Bucket, found: &Sums| {
-                let sum = found.sum(bucket.exponent.into(), bucket.negative);
-                Some(BucketStatistics::of_sum(found.entries(), sum))
-            };
+            let tops = self.tops_of_chunk(number, most)?;
             Some((statistics_of(&tops, entries, of_top)?, tops.floor, tops.changed))
         };
+        let (mut statistics, mut floor, mut changed, mut known) = (Statistics::default(), 0, 0u64, true);
         self.workers.in_order(self.chunks(), of_chunk, |chunk| match chunk {
             None => known = false,
             Some((next, floor_of_next, changed_of_next)) => {
@@ -103,11 +112,9 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         });
         // Below, some chunks may have more than was found.
         statistics.buckets.retain(|(bucket, _)| bucket.exponent >= floor);
-        let kept = known.then(|| promotion.choose_from_tops(&statistics, floor))??;
-        let rest = changed - statistics.counts().map(|(_, count)| count).sum::<u64>();
-        let error = |top| Estimate::of(&statistics, &kept, top).with_rest(rest, floor, top).squared_error;
-        let previous = lossy.base == BaseChoice::Previous || self.zero_is_worse::<D>(&kept, error);
-        previous.then_some((kept, statistics))
+        // Where another thread changes the tensor, more may be found than had changed.
+        let rest = changed.saturating_sub(statistics.counts().map(|(_, count)| count).sum());
+        known.then_some(Summed { statistics, floor, rest })
     }
 
     fn tops_of_chunk<F: Found>(&self, number: usize, most: usize) -> Option<Tops<F>> {
@@ -119,6 +126,15 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
         let of = |elements| chunk_of(elements, self.chunk_log2, number);
         (of(self.target), of(self.base))
     }
+}
+
+/// What is known of the largest buckets.
+struct Summed<E: Element, D: Domain<E>> {
+    /// Of all buckets of the exponent `floor` or a larger one.
+    statistics: Statistics<E, D>,
+    floor: u16,
+    /// Entries of the others.
+    rest: u64,
 }
 
 /// Of a chunk of so many entries.
