@@ -121,6 +121,7 @@ def test_children_that_live_on_do_not_hold_the_lock(tmp_path: Path) -> None:
     # Stands for a forked child: the descriptor is shared in the same way.
     storage = manager._store.storage
     assert isinstance(storage, LocalStorage)
+    assert storage._lock is not None
     held = os.dup(storage._lock.fileno())
     manager.close()
     with CheckpointManager(tmp_path) as other:
