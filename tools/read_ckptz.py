@@ -336,8 +336,8 @@ NATIVE = [
 ]
 SIZES = {
     1: "bool int8 uint8 float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz "
-    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4 "
-    "float4_e2m1fn_x2 int3 int5 int6 int7 uint3 uint5 uint6 uint7 bits8 bits1x8 bits2x4 bits4x2",
+    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e5m3fnu float8_e8m0fnu int1 int2 int4 uint1 "
+    "uint2 uint4 float4_e2m1fn_x2 int3 int5 int6 int7 uint3 uint5 uint6 uint7 bits8 bits1x8 bits2x4 bits4x2",
     2: "int16 uint16 bits16",
     4: "int32 uint32 bcomplex32",
     8: "int64 uint64",
@@ -979,7 +979,7 @@ class File:
             )
             self.kind, self.features = head[9], int.from_bytes(head[12:], "little")
             need(head[8] == 1, f"format version {head[8]} is unknown to this reader")
-            need(not self.features >> 5, f"features {self.features:#x} need a reader of revision {head[10]}")
+            need(not self.features >> 6, f"features {self.features:#x} need a reader of revision {head[10]}")
             need(1 <= self.kind <= (4 if self.features & 4 else 2) and head[11] == 0, "an unknown kind of file")
             self.read_entries(Cursor(meta))
 
@@ -997,6 +997,8 @@ class File:
             entry.schema = cur.blob() if flags & 1 else None
             need(entry.schema is None or digest(b"ckptz schema 1\0" + entry.schema) == meta.schema, "a wrong schema")
             entry.absent = set(cur.rising(cur.varint())) if flags & 4 else set()
+            later = any(b"float8_e5m3fnu" in blob for blob in (raw, entry.schema or b""))
+            need(not later or self.features & 32, "a later dtype name without its feature bit")
             need(not meta.extra or self.features & 8, "a field `extra` without its feature bit")
             need(self.kind != 2 or (meta.parent and meta.values is None), "a wrong residual")
             self.entries.append(entry)

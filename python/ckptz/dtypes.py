@@ -12,6 +12,7 @@ from .errors import FormatError, UnsupportedTypeError
 
 __all__ = [
     "BUILTIN",
+    "LATER",
     "Layout",
     "dtype_name",
     "layout",
@@ -54,6 +55,7 @@ ML_SIZES = {
     "float8_e4m3fnuz": 1,
     "float8_e5m2": 1,
     "float8_e5m2fnuz": 1,
+    "float8_e5m3fnu": 1,
     "float8_e8m0fnu": 1,
     "int1": 1,
     "int2": 1,
@@ -62,6 +64,8 @@ ML_SIZES = {
     "uint2": 1,
     "uint4": 1,
 }
+# Those that revision 3 of the format added: a file that names one sets a feature bit.
+LATER = frozenset({"float8_e5m3fnu"})
 # Only torch has these: in NumPy they are unsigned integers of that size.
 _RAW = {
     "float4_e2m1fn_x2": 1,

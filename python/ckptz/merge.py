@@ -16,7 +16,7 @@ import numpy as np
 
 from . import codec
 from .errors import CkptzError, FormatError
-from .file import MERGED, PARTS, SNAPSHOT, Entry, FileWriter, merged_name
+from .file import MERGED, PARTS, SNAPSHOT, Entry, FileWriter, features_of, merged_name
 from .layers import LayerFiles, Numbering, snapshot_of
 from .metadata import Stored, pack_metadata, pack_snapshot
 from .store import Store
@@ -98,6 +98,7 @@ def merge_files(
         sink = store.storage.writer()
         undo.callback(sink.discard)
         features = functools.reduce(operator.or_, (reader.features for reader in files.readers))
+        features |= features_of(*{store.schema(entry).raw for entry in chosen})
         file = FileWriter(sink, SNAPSHOT, MERGED | features & ~PARTS)
         _copy_payload(store, files, chosen, absent, file)
         metadata = _metadata(store, chosen, files.stored, absent)

@@ -15,7 +15,7 @@ from types import TracebackType
 import msgspec
 
 from .errors import NetworkError, StoreLockedError
-from .file import EXTRA, SNAPSHOT, FileWriter, Pieces, file_name
+from .file import EXTRA, SNAPSHOT, FileWriter, Pieces, features_of, file_name
 from .share import COMMIT, PART, Share, commit_name, part_name
 from .snapshot import Meta
 from .storage import Sink
@@ -141,8 +141,9 @@ class _SharedAttempt(Attempt):
         own = msgspec.structs.replace(
             Meta.decode(meta), values=None, changes=[], part=share.of_commit()
         )
-        pieces = Pieces()
-        FileWriter(pieces, COMMIT, EXTRA if own.extra else 0).finish(own.encode(), b"", None)
+        pieces, raw = Pieces(), own.encode()
+        features = features_of(raw) | EXTRA * bool(own.extra)
+        FileWriter(pieces, COMMIT, features).finish(raw, b"", None)
         return b"".join(pieces)
 
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from . import codec
 from .encode import encode_tensors
 from .errors import FormatError, MissingKeyError
-from .file import SNAPSHOT, FileReader, FileWriter
+from .file import SNAPSHOT, FileReader, FileWriter, features_of
 from .flat import Keys, read_as
 from .messagepack import encode_values
 from .restore import OpenChain
@@ -36,8 +38,16 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
     flat = flatten(state)
     schema = Schema.parse(flat.schema)
     count = len(flat.arrays)
+    meta = Meta(
+        sequence=0,
+        step=0,
+        parent=None,
+        schema=schema_digest(schema.raw),
+        created=max(0, time.time_ns() // 1_000_000),
+        values=encode_values(flat.values),
+    )
     with replace_file(path) as sink:
-        file = FileWriter(sink, SNAPSHOT)
+        file = FileWriter(sink, SNAPSHOT, features_of(meta.encode(), schema.raw))
         encoded = encode_tensors(
             file,
             schema,
@@ -46,15 +56,7 @@ def save_file(state: object, path: str | os.PathLike[str], *, threads: int | Non
             [codec.EXACT] * count,
             threads=codec.default_threads(threads),
         )
-        meta = Meta(
-            sequence=0,
-            step=0,
-            parent=None,
-            schema=schema_digest(schema.raw),
-            created=max(0, time.time_ns() // 1_000_000),
-            values=encode_values(flat.values),
-            marks=int(not encoded.finite),
-        )
+        meta = msgspec.structs.replace(meta, marks=int(not encoded.finite))
         file.finish(meta.encode(), encoded.headers, schema.raw)
 
 

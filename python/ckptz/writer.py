@@ -17,7 +17,7 @@ from . import codec
 from .base import Base, Sources, predictions_of, rebuild
 from .encode import Encoded, Predicted, encode_tensors, sums_now
 from .errors import NetworkError, StateChangedError
-from .file import EXTRA, RESIDUAL, FileWriter
+from .file import EXTRA, RESIDUAL, FileWriter, features_of
 from .loss import pack_extra, stale_tensors
 from .messagepack import encode_values
 from .policy import Policy
@@ -238,7 +238,9 @@ class SnapshotWriter:
         watched: bool,
     ) -> tuple[Encoded, bytes, int]:
         """Write a snapshot file; return its records, its meta and its size."""
-        file = FileWriter(files.sink, files.kind, EXTRA if job.meta.extra else 0)
+        schema = job.schema.raw if job.holds_schema else None
+        features = features_of(job.meta.encode(), schema or b"")
+        file = FileWriter(files.sink, files.kind, features | EXTRA * bool(job.meta.extra))
         encoded = encode_tensors(
             file,
             job.schema,
@@ -253,7 +255,6 @@ class SnapshotWriter:
             progress=progress,
         )
         meta = msgspec.structs.replace(files.meta, marks=int(not encoded.finite)).encode()
-        schema = job.schema.raw if job.holds_schema else None
         return encoded, meta, file.finish(meta, encoded.headers, schema)
 
     def _encode_residual(

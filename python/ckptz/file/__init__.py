@@ -5,6 +5,7 @@ from .entry import Entry, file_name, merged_name
 from .layout import (
     EXTRA,
     MERGED,
+    NAMES,
     PAIRS,
     PARTS,
     PAYLOAD_AT,
@@ -13,6 +14,7 @@ from .layout import (
     RESIDUAL_SUFFIX,
     SNAPSHOT,
     SUFFIX,
+    features_of,
 )
 from .read import FileReader
 from .write import FileWriter, Pieces
@@ -21,6 +23,7 @@ __all__ = [
     "COMMIT",
     "EXTRA",
     "MERGED",
+    "NAMES",
     "PAIRS",
     "PART",
     "PARTS",
@@ -34,6 +37,7 @@ __all__ = [
     "FileReader",
     "FileWriter",
     "Pieces",
+    "features_of",
     "file_name",
     "merged_name",
 ]

@@ -7,6 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dtypes import LATER
 from ..share import COMMIT, PART
 
 Bytes = NDArray[np.uint8]
@@ -14,13 +15,13 @@ Bytes = NDArray[np.uint8]
 MAGIC = b"\x89CKPTZ\r\n"
 END_MAGIC = b"PTZ\n"
 VERSION = 1
-REVISION = 2
+REVISION = 3
 # Features (format.md, section 14): several snapshots in a file, predicted bases, parts and
-# commits, a snapshot's field `extra`, and the coding of pairs.
-MERGED, PREDICTED_BASES, PARTS, EXTRA, PAIRS = 1, 2, 4, 8, 16
-KNOWN_FEATURES = MERGED | PREDICTED_BASES | PARTS | EXTRA | PAIRS
+# commits, a snapshot's field `extra`, the coding of pairs, and later dtype names.
+MERGED, PREDICTED_BASES, PARTS, EXTRA, PAIRS, NAMES = 1, 2, 4, 8, 16, 32
+KNOWN_FEATURES = MERGED | PREDICTED_BASES | PARTS | EXTRA | PAIRS | NAMES
 # Those that revision 0 does not know.
-OF_REVISION = {1: PREDICTED_BASES | EXTRA, 2: PAIRS}
+OF_REVISION = {1: PREDICTED_BASES | EXTRA, 2: PAIRS, 3: NAMES}
 
 SNAPSHOT, RESIDUAL = 1, 2
 FEATURES_OF = {SNAPSHOT: 0, RESIDUAL: 0, PART: PARTS, COMMIT: PARTS}
@@ -31,3 +32,10 @@ HEADER = struct.Struct("<8sBBBBI")
 FOOTER = struct.Struct("<QI4sQ")
 PAYLOAD_AT = HEADER.size
 LARGEST_METADATA = 2**32 - 1
+
+_LATER = [name.encode() for name in LATER]
+
+
+def features_of(*blobs: bytes) -> int:
+    """Return the features that a file needs for these metas and schemas (format.md, section 14)."""
+    return NAMES * any(name in blob for name in _LATER for blob in blobs)

@@ -3,7 +3,8 @@
     python tests/data/golden/make.py FOLDER [PART...]
 
 Golden files must decode for ever: add new folders for new features, never change old files. PART:
-`first` (what format revision 0 had), `predicted`, `bounded`, `paired` (revision 2).
+`first` (what format revision 0 had), `predicted`, `bounded`, `paired` (revision 2), `named`
+(revision 3).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Point = namedtuple("Point", "x y")
 
 
 def main() -> None:
-    top, parts = Path(sys.argv[1]), sys.argv[2:] or ["first", "predicted", "bounded", "paired"]
+    every = ["first", "predicted", "bounded", "paired", "named"]
+    top, parts = Path(sys.argv[1]), sys.argv[2:] or every
     rng = np.random.default_rng(1)
     if "first" in parts:
         arrays(top / "arrays", rng)
@@ -41,6 +43,23 @@ def main() -> None:
     if "paired" in parts:
         paired(top / "paired" / "arrays")
         paired_store(top / "paired" / "store")
+    if "named" in parts:
+        named(top / "named")
+
+
+def named(folder: Path) -> None:
+    """The dtype names that revision 3 added, as a tensor's and a scalar's."""
+    kinds = [getattr(ml_dtypes, name) for name in sorted(dtypes.LATER)]
+    rng = np.random.default_rng(3)
+    with ckptz.CheckpointManager(folder) as manager:
+        for step in range(3):
+            state = {f"w{n}": np.frombuffer(rng.bytes(40), kind) for n, kind in enumerate(kinds)}
+            state["plain"] = np.arange(3) + step
+            state["scalars"] = [kind(step) for kind in kinds[: step // 2]]
+            manager.save(step, state)
+            told = manager.restore(step, keys="*", as_numpy=True)
+            expect(folder / f"expected-{step}", told)
+    (folder / "lock").unlink()
 
 
 def spec(**dials: Any) -> codec.Spec:
