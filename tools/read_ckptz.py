@@ -980,7 +980,8 @@ class File:
             self.kind, self.features = head[9], int.from_bytes(head[12:], "little")
             need(head[8] == 1, f"format version {head[8]} is unknown to this reader")
             need(not self.features >> 6, f"features {self.features:#x} need a reader of revision {head[10]}")
-            need(1 <= self.kind <= (4 if self.features & 4 else 2) and head[11] == 0, "an unknown kind of file")
+            kinds = (3, 4) if self.features & 4 else (1, 2)
+            need(self.kind in kinds and head[11] == 0, "an unknown kind of file")
             self.read_entries(Cursor(meta))
 
     def read_entries(self, cur):
@@ -997,8 +998,6 @@ class File:
             entry.schema = cur.blob() if flags & 1 else None
             need(entry.schema is None or digest(b"ckptz schema 1\0" + entry.schema) == meta.schema, "a wrong schema")
             entry.absent = set(cur.rising(cur.varint())) if flags & 4 else set()
-            later = any(b"float8_e5m3fnu" in blob for blob in (raw, entry.schema or b""))
-            need(not later or self.features & 32, "a later dtype name without its feature bit")
             need(not meta.extra or self.features & 8, "a field `extra` without its feature bit")
             need(self.kind != 2 or (meta.parent and meta.values is None), "a wrong residual")
             self.entries.append(entry)

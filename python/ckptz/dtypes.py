@@ -12,7 +12,6 @@ from .errors import FormatError, UnsupportedTypeError
 
 __all__ = [
     "BUILTIN",
-    "LATER",
     "Layout",
     "dtype_name",
     "layout",
@@ -64,8 +63,6 @@ ML_SIZES = {
     "uint2": 1,
     "uint4": 1,
 }
-# Those that revision 3 of the format added: a file that names one sets a feature bit.
-LATER = frozenset({"float8_e5m3fnu"})
 # Only torch has these: in NumPy they are unsigned integers of that size.
 _RAW = {
     "float4_e2m1fn_x2": 1,

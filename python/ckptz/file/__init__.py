@@ -3,9 +3,9 @@
 from ..share import COMMIT, PART
 from .entry import Entry, file_name, merged_name
 from .layout import (
+    E5M3FNU,
     EXTRA,
     MERGED,
-    NAMES,
     PAIRS,
     PARTS,
     PAYLOAD_AT,
@@ -21,9 +21,9 @@ from .write import FileWriter, Pieces
 
 __all__ = [
     "COMMIT",
+    "E5M3FNU",
     "EXTRA",
     "MERGED",
-    "NAMES",
     "PAIRS",
     "PART",
     "PARTS",

@@ -24,7 +24,6 @@ from .layout import (
     SNAPSHOT,
     VERSION,
     Bytes,
-    features_of,
 )
 
 __all__ = ["FileReader"]
@@ -78,9 +77,6 @@ class FileReader:
         self.snapshots = parse_metadata(metadata, shared=shared)
         if any(s.meta.extra for s in self.snapshots) and not self.features & EXTRA:
             raise FormatError("meta: a field of a feature that the file does not name")
-        blobs = (blob for s in self.snapshots for blob in (s.raw_meta, s.schema or b""))
-        if features_of(*blobs) & ~self.features:
-            raise FormatError("a dtype name of a feature that the file does not name")
         shares = [share_of(self.kind, stored.meta) for stored in self.snapshots]
         self.share = shares[0]
         if self.kind == COMMIT and (self.snapshots[0].headers or at > PAYLOAD_AT):

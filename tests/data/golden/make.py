@@ -48,8 +48,8 @@ def main() -> None:
 
 
 def named(folder: Path) -> None:
-    """The dtype names that revision 3 added, as a tensor's and a scalar's."""
-    kinds = [getattr(ml_dtypes, name) for name in sorted(dtypes.LATER)]
+    """The dtype name that revision 3 added, as a tensor's and a scalar's."""
+    kinds = [ml_dtypes.float8_e5m3fnu]
     rng = np.random.default_rng(3)
     with ckptz.CheckpointManager(folder) as manager:
         for step in range(3):
