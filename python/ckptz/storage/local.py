@@ -43,8 +43,9 @@ class LocalStorage:
         self.links: set[str] = set()
         """Names of symbolic links, which are not followed, as of the last listing."""
         self._unfinished: set[Path] = set()
-        # A file object: if an interrupt comes before it is kept or closed, it closes itself.
+        # A file object: if an interrupt comes before it is kept, it closes itself.
         self._lock: io.FileIO | None = None
+        self._unlocking = False
         self._owner = 0
         _living.add(self)
 
@@ -138,7 +139,7 @@ class LocalStorage:
             file = io.FileIO(self.directory / LOCK, "r+", opener=_open_lock)
             try:
                 # At once: a child that is forked meanwhile closes its copy.
-                self._owner, self._lock = os.getpid(), file
+                self._owner, self._lock, self._unlocking = os.getpid(), file, False
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BaseException as error:
                 self._lock = None
@@ -156,7 +157,7 @@ class LocalStorage:
 
         It is not in a forked child, nor once the lock's file has been deleted or moved away.
         """
-        if self._lock is None or self._owner != os.getpid():
+        if self._lock is None or self._unlocking or self._owner != os.getpid():
             return False
         try:
             there = os.lstat(self.directory / LOCK)
@@ -166,15 +167,18 @@ class LocalStorage:
 
     def unlock(self) -> None:
         """Let others write; further calls do nothing."""
-        file, self._lock = self._lock, None
+        file = self._lock
         if file is not None:
+            # Whatever interrupts this, it is no writer from here on, and the next call goes on.
+            self._unlocking = True
             try:
                 # Children that were forked since hold the file open too: closing is not enough.
                 # But they must not let go of what is their parent's.
-                if self._owner == os.getpid():
+                if self._owner == os.getpid() and not file.closed:
                     fcntl.flock(file, fcntl.LOCK_UN)
             finally:
                 file.close()
+                self._lock = None
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
@@ -194,7 +198,7 @@ class LocalStorage:
                 self._unfinished.discard(path)
 
 
-def _open_lock(path: str, _flags: int) -> int:
+def _open_lock(path: str | os.PathLike[str], _flags: int) -> int:
     return os.open(path, _LOCK, 0o666)
 
 
