@@ -1,16 +1,17 @@
 //! Bit streams: the lowest bit first, padded with zero bits to a whole byte (format.md, section 1).
 
 use crate::error::{Flaw, Parsed};
+use crate::sink::Sink;
 
 /// Appends fields of bits to a byte buffer.
 pub struct BitWriter<'a> {
-    out: &'a mut Vec<u8>,
+    out: &'a mut dyn Sink,
     pending: u64,
     held: u32,
 }
 
 impl<'a> BitWriter<'a> {
-    pub fn new(out: &'a mut Vec<u8>) -> Self {
+    pub fn new(out: &'a mut dyn Sink) -> Self {
         BitWriter { out, pending: 0, held: 0 }
     }
 
@@ -31,7 +32,7 @@ impl<'a> BitWriter<'a> {
         self.pending |= value << self.held;
         self.held += width;
         if self.held >= 32 {
-            self.out.extend_from_slice(&(self.pending as u32).to_le_bytes());
+            self.out.put(&(self.pending as u32).to_le_bytes());
             self.pending >>= 32;
             self.held -= 32;
         }
@@ -40,7 +41,7 @@ impl<'a> BitWriter<'a> {
     /// Pads the last byte with zero bits.
     pub fn finish(self) {
         let bytes = self.held.div_ceil(8) as usize;
-        self.out.extend_from_slice(&self.pending.to_le_bytes()[..bytes]);
+        self.out.put(&self.pending.to_le_bytes()[..bytes]);
     }
 }
 

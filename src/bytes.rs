@@ -1,6 +1,7 @@
 //! Exact coding of any bytes: zstd, or as they are (format.md, section 5, "bytes").
 
 use crate::error::{Flaw, Parsed};
+use crate::sink::Sink;
 
 /// zstd's compression level: what it costs beyond level 1 is small beside reading the data.
 const LEVEL: i32 = 3;
@@ -14,8 +15,8 @@ pub struct Scratch {
 }
 
 /// Appends a chunk: as one zstd frame if that is smaller, else as it is. `planes`: 0, or the item size to transpose by.
-pub fn encode(bytes: &[u8], planes: u8, scratch: &mut Scratch, out: &mut Vec<u8>) {
-    let start = out.len();
+pub fn encode(bytes: &[u8], planes: u8, scratch: &mut Scratch, out: &mut dyn Sink) {
+    let start = out.length();
     let source = if planes > 0 {
         transpose(bytes, usize::from(planes), &mut scratch.transposed);
         &scratch.transposed
@@ -26,11 +27,11 @@ pub fn encode(bytes: &[u8], planes: u8, scratch: &mut Scratch, out: &mut Vec<u8>
         scratch.compressor = zstd::bulk::Compressor::new(LEVEL).ok();
     }
     // A frame that is no smaller does not fit in the room given and is not wanted.
-    out.resize(start + source.len().saturating_sub(1), 0);
-    let compressed = scratch.compressor.as_mut().and_then(|c| c.compress_to_buffer(source, &mut out[start..]).ok());
-    out.truncate(start + compressed.unwrap_or(0));
+    let room = out.stretch(source.len().saturating_sub(1));
+    let compressed = scratch.compressor.as_mut().and_then(|c| c.compress_to_buffer(source, room).ok());
+    out.cut(start + compressed.unwrap_or(0));
     if compressed.is_none() {
-        out.extend_from_slice(source);
+        out.put(source);
     }
 }
 

@@ -10,6 +10,7 @@ pub mod float;
 mod kernels;
 mod rounding;
 mod simd;
+mod sink;
 mod view;
 mod wire;
 

@@ -184,6 +184,43 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_buckets_tell_only_where_no_smaller_one_can_count() {
+        let levels = Promotion::Levels(2);
+        let some = counts(&[8.0, -8.0, 4.0, 0.5]);
+        // All buckets down to 2^2, of which two exponents are promoted, and down to 2^3: one.
+        assert_eq!(levels.choose_from_tops(&some, 129), Some(levels.choose(&some)));
+        assert_eq!(levels.choose_from_tops(&counts(&[8.0, -8.0]), 130), None);
+        assert_eq!(levels.choose_from_tops(&counts(&[8.0, -8.0]), 0).map(|kept| kept.len()), Some(2));
+        assert_eq!(Promotion::Buckets { bits: 1 }.choose_from_tops(&some, 0), None);
+        // Where all that is known is rare, something below may not be.
+        let mut target = vec![0.0; 1 << 17];
+        (target[3], target[9], target[99_999]) = (8.0, 2.0, 0.5);
+        assert_eq!(levels.choose_from_tops(&counts(&target), 126), None);
+        assert!(levels.choose_from_tops(&counts(&target), 0).is_some());
+        target[10..20].fill(1.0);
+        target[20..30].fill(0.5);
+        assert_eq!(levels.choose_from_tops(&counts(&target), 126), Some(levels.choose(&counts(&target))));
+    }
+
+    #[test]
+    fn what_is_not_known_counts_as_much_as_it_may() {
+        let of = |squared_error| Estimate { bits: 5.0, squared_error };
+        // Four entries of exponent 126, when errors are in units of 4^130.
+        assert_eq!(of(1.0).with_rest(4, 127, 130), of(1.0 + 4.0 * 7.0 / 3.0 / 256.0));
+        assert_eq!(of(1.0).with_rest(0, 127, 130), of(1.0));
+        let part = counts(&[8.0, -8.0, 4.0, 0.0]);
+        let least = 2.0 / 12.0 + 1.0 / 48.0;
+        assert_eq!(Estimate::least_error_of_part(&part, 32, None), Some((least, 130)));
+        let larger = Bucket { exponent: 131, negative: false };
+        assert_eq!(Estimate::least_error_of_part(&part, 32, Some(&larger)), Some((least / 4.0, 131)));
+        // Two of 2^17 are rare, three are not.
+        assert_eq!(Estimate::least_error_of_part(&part, 1 << 17, None), None);
+        let more = counts(&[8.0, 4.0, 4.0, -4.0, 2.0]);
+        assert_eq!(Estimate::least_error_of_part(&more, 1 << 17, None), Some((3.0 / 12.0 + 1.0 / 48.0, 129)));
+        assert_eq!(Estimate::least_error_of_part(&counts(&[0.0]), 8, None), None);
+    }
+
+    #[test]
     fn estimates_follow_the_counts() {
         let few = counts(&[8.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
         let kept = Promotion::Levels(1).choose(&few);

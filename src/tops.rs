@@ -33,6 +33,7 @@ const UNUSUAL: u32 = 254;
 /// At least `most` buckets, as far as there are so many, of f32, bf16 or f16. `None` where an entry is so large or so unusual that
 /// it might be an exception.
 pub fn find<E: Element, F: Found>(target: &[E], base: &[E], most: usize) -> Option<Tops<F>> {
+    debug_assert!(matches!(E::TYPE, ElementType::F32 | ElementType::BF16 | ElementType::F16));
     let mut window = Window::of(0);
     let all = find_highest(target, base, &mut window);
     if all.unusual {
@@ -78,7 +79,7 @@ wide! {
             }
             changed += u64::from(of_block);
             window.raise(highest >> 24);
-            window.add(&mut bits, target.len(), &mut ahead);
+            window.add(&mut bits, target.len(), &mut ahead, size_of::<E>());
         }
         Extent { changed, unusual: highest.max(largest) >> 24 >= UNUSUAL }
     }
@@ -92,7 +93,7 @@ wide! {
             for ((bits, t), b) in bits.iter_mut().zip(target).zip(base) {
                 *bits = (t - b).to_bits();
             }
-            window.add(&mut bits, target.len(), &mut ahead);
+            window.add(&mut bits, target.len(), &mut ahead, size_of::<E>());
         }
     }
 }
@@ -139,15 +140,15 @@ impl<F: Found> Window<F> {
         self.found[..by].fill([F::NONE; 2]);
     }
 
-    /// Adds the first `entries` deltas.
+    /// Adds the first `entries` deltas. `size`: bytes of an entry.
     #[inline(always)]
-    fn add(&mut self, bits: &mut [u32; BLOCK], entries: usize, ahead: &mut Ahead) {
+    fn add(&mut self, bits: &mut [u32; BLOCK], entries: usize, ahead: &mut Ahead, size: usize) {
         // Zeros are in no bucket.
         bits[entries..].fill(0);
         for (below, signs) in (0..=self.top).zip(&mut self.found) {
             for (negative, of_bucket) in [false, true].into_iter().zip(signs) {
                 of_bucket.add(range(self.top - below, negative), bits);
-                ahead.step(BLOCK * size_of::<f32>() / LINE / (2 * WINDOW as usize));
+                ahead.step(BLOCK * size / LINE / (2 * WINDOW as usize));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Bytes in and out of the byte-aligned parts of the format: integers, varints, slices (format.md, section 1).
 
 use crate::error::{Flaw, Parsed};
+use crate::sink::Sink;
 
 /// A cursor over untrusted bytes: every read is checked.
 #[derive(Debug, Clone)]
@@ -102,16 +103,19 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends `value` as a varint.
-pub fn put_varint(out: &mut Vec<u8>, value: u64) {
+pub fn put_varint(out: &mut (impl Sink + ?Sized), value: u64) {
     put_wide_varint(out, u128::from(value));
 }
 
-fn put_wide_varint(out: &mut Vec<u8>, mut value: u128) {
+fn put_wide_varint(out: &mut (impl Sink + ?Sized), mut value: u128) {
+    let (mut bytes, mut count) = ([0; 19], 0);
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        bytes[count] = value as u8 | 0x80;
         value >>= 7;
+        count += 1;
     }
-    out.push(value as u8);
+    bytes[count] = value as u8;
+    out.put(&bytes[..=count]);
 }
 
 /// Appends `value` (below 2^69 in size) as a zigzag varint.

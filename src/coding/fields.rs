@@ -3,6 +3,7 @@
 use crate::bits::word_at;
 use crate::error::{Flaw, Parsed};
 use crate::huffman::stream_ranges;
+use crate::sink::Sink;
 use crate::wire::Reader;
 
 /// A list of fields to be written: values and widths.
@@ -32,13 +33,12 @@ impl Fields {
     }
 
     /// Appends all fields.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut dyn Sink) {
         for range in stream_ranges(self.count) {
-            let start = out.len();
+            let start = out.length();
             let room: usize = self.widths[range.clone()].iter().map(|&width| usize::from(width)).sum::<usize>() / 8;
-            out.resize(start + room + 24, 0);
-            let length = write_stream(&self.values[range.clone()], &self.widths[range], &mut out[start..]);
-            out.truncate(start + length);
+            let length = write_stream(&self.values[range.clone()], &self.widths[range], out.stretch(room + 24));
+            out.cut(start + length);
         }
     }
 }

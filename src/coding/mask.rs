@@ -8,6 +8,7 @@ use crate::simd::SLACK;
 use crate::simd::highest_of;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};
+use crate::sink::Sink;
 use crate::wire::Reader;
 
 /// The mask byte of up to eight symbols.
@@ -19,7 +20,7 @@ pub fn mask_byte(symbols: &[u8]) -> u8 {
     }
 }
 
-pub fn encode(symbols: &[u8], masks: &Code, code: Option<&Code>, scratch: &mut Scratch, out: &mut Vec<u8>) {
+pub fn encode(symbols: &[u8], masks: &Code, code: Option<&Code>, scratch: &mut Scratch, out: &mut dyn Sink) {
     let Scratch { units, marked, streams, unfit, .. } = scratch;
     let bytes = symbols.len().div_ceil(8);
     grow(units, bytes);

@@ -26,6 +26,7 @@ use crate::huffman::{Code, Decoder, decode_group, encode_group};
 use crate::kernels::Found;
 use crate::simd::ahead::{Ahead, LINE};
 use crate::simd::highest_of;
+use crate::sink::Sink;
 use crate::wire::Reader;
 
 /// The coding of a record's symbols, with its tables.
@@ -104,7 +105,7 @@ impl Coding {
     }
 
     /// Appends the symbols of a chunk, run fields included.
-    pub fn encode(&self, symbols: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) {
+    pub fn encode(&self, symbols: &[u8], scratch: &mut Scratch, out: &mut dyn Sink) {
         match self {
             Coding::Constant(constant) => scratch.unfit |= symbols.iter().any(|symbol| symbol != constant),
             Coding::Plain(code) => scratch.unfit |= !encode_group(symbols, code, &mut scratch.streams, out),

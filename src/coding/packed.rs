@@ -6,20 +6,20 @@ use crate::error::{Flaw, Parsed};
 use crate::huffman::{FOUR_STREAMS_FROM, stream_ranges};
 use crate::simd::packed::{self, Packed};
 use crate::simd::wide;
+use crate::sink::Sink;
 use crate::wire::Reader;
 use std::ops::Range;
 
 /// Appends the fields of all entries that have one: those of a width above 0. A field has no bits above its width, which is
 /// at most 32.
-pub fn pack(fields: &[u32], widths: &[u8], out: &mut Vec<u8>) {
+pub fn pack(fields: &[u32], widths: &[u8], out: &mut dyn Sink) {
     let (streams, count) = streams_of(widths);
     for entries in &streams[..count] {
         let (fields, widths) = (&fields[entries.clone()], &widths[entries.clone()]);
-        let (start, bits) = (out.len(), sum_of(widths));
-        out.resize(start + bits / 8 + 16, 0);
+        let (start, bits) = (out.length(), sum_of(widths));
         // Short fields fill a word four at a time, long ones two.
-        let length = pack_stream(fields, widths, bits / 12 < widths.len(), &mut out[start..]);
-        out.truncate(start + length);
+        let length = pack_stream(fields, widths, bits / 12 < widths.len(), out.stretch(bits / 8 + 16));
+        out.cut(start + length);
     }
 }
 

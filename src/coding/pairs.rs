@@ -4,6 +4,7 @@ use super::Scratch;
 use super::mask::grow;
 use crate::huffman::{Code, encode_group};
 use crate::simd::{highest_of, wide};
+use crate::sink::Sink;
 
 /// The pair code of a record: the unit of two symbols is the first + (K + 1) * the second.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Pairs {
 }
 
 /// Appends the symbols of a chunk. The last of an odd number is paired with 0.
-pub fn encode(symbols: &[u8], pairs: &Pairs, scratch: &mut Scratch, out: &mut Vec<u8>) {
+pub fn encode(symbols: &[u8], pairs: &Pairs, scratch: &mut Scratch, out: &mut dyn Sink) {
     let Scratch { units, streams, unfit, .. } = scratch;
     let count = symbols.len().div_ceil(2);
     grow(units, count);

@@ -102,6 +102,26 @@ fn pairs_that_the_plan_did_not_foresee_are_told() {
     assert!(unfit(&[3, 0, 0, 1]), "a symbol above K, whose pair would mean another");
 }
 
+#[test]
+fn runs_that_the_plan_did_not_foresee_are_told() {
+    // 14 symbols after runs of at most 15: runs of 128 and more have units from 19 * 14 = 266 on, beyond a byte.
+    let symbols: Vec<u8> = (0..4000).map(|i| if i % 16 < i / 16 % 16 { 0 } else { 1 + (i % 14) as u8 }).collect();
+    let counts = histogram(std::slice::from_ref(&symbols));
+    let tokens = choose::all(&counts, 14, FieldBits::default())
+        .into_iter()
+        .find(|candidate| matches!(&candidate.coding, Coding::Tokens(tokens) if tokens.rho == 4));
+    let coding = tokens.expect("tokens with rho = 4").coding;
+    let unfit = |symbols: &[u8]| {
+        let mut scratch = Scratch::default();
+        coding.encode(symbols, &mut scratch, &mut Vec::new());
+        scratch.unfit
+    };
+    assert!(!unfit(&symbols));
+    for zeros in [16, 127, 128, 200, 255, 256, 5000] {
+        assert!(unfit(&[&symbols[..1000], &vec![0; zeros], &symbols[1000..]].concat()), "{zeros} zeros");
+    }
+}
+
 proptest! {
     #[test]
     fn every_coding_comes_back((highest, chunks) in chunks()) {

@@ -1,4 +1,4 @@
-//! A code: lengths, the canonical codewords, and the table that decodes them.
+//! A code: lengths and the canonical codewords.
 
 use super::MAX_LENGTH;
 use crate::float::log2;
@@ -166,12 +166,12 @@ static WEIGHTED: [f64; 256] = {
 
 /// Bits that no code for these counts takes less than: Shannon's entropy, rounded down.
 pub fn least_bits(counts: &[u64]) -> u64 {
-    let weighted = |count: u64| WEIGHTED.get(count as usize).copied().unwrap_or_else(|| weighted(count));
+    let looked_up = |count: u64| WEIGHTED.get(count as usize).copied().unwrap_or_else(|| weighted(count));
     let total: u64 = counts.iter().sum();
-    let known: f64 = counts.iter().map(|count| weighted(*count)).sum();
+    let known: f64 = counts.iter().map(|count| looked_up(*count)).sum();
     // The logarithm is not exact.
     let slack = 1.0 + 1e-6 * total as f64;
-    (weighted(total) - known - slack) as u64
+    (looked_up(total) - known - slack) as u64
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::simd::bits;
 use crate::simd::streams::{Lane, Stand, decode_lanes};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, SYMBOLS};
+use crate::sink::Sink;
 use crate::wire::{Reader, put_varint};
 
 /// Where each stream of a group of `n` symbols (or fields) ends. Streams past the last are empty.
@@ -29,7 +30,7 @@ pub fn stream_ranges(n: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 /// Appends a group. `scratch` holds the streams meanwhile. `false`: a symbol has no codeword, and what is written is useless.
 #[must_use]
-pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
+pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mut dyn Sink) -> bool {
     if symbols.is_empty() {
         return true;
     }
@@ -43,7 +44,7 @@ pub fn encode_group(symbols: &[u8], code: &Code, scratch: &mut Vec<u8>, out: &mu
         put_varint(out, length as u64);
         used += length;
     }
-    out.extend_from_slice(&scratch[..used]);
+    out.put(&scratch[..used]);
     code.covers(symbols)
 }
 

@@ -3,12 +3,14 @@
 use super::families::{Beside, Families, copy_of};
 use super::large::{Current, plan_of, plans_alone};
 use super::links::link_record;
+use super::outgoing::Outgoing;
 use super::small::{Coded, encode_small, small_runs};
 use super::{Pool, Tensor, watch};
 use crate::checksum::{Crc, TensorSum};
 use crate::error::{Error, Result};
 use crate::fenv;
 use crate::plan::{AnyPlan, Serial};
+use crate::sink::{Buffer, Spilling};
 
 /// Tensors that are planned at once, for each thread, and among how many these are looked for.
 const PLANS_A_THREAD: usize = 2;
@@ -34,7 +36,7 @@ pub struct SnapshotEncoder {
     spill: Vec<u8>,
     spilled: usize,
     /// Buffers for coded chunks.
-    slots: Vec<Vec<u8>>,
+    slots: Vec<Buffer>,
 }
 
 /// What is true of a snapshot as a whole.
@@ -107,12 +109,13 @@ impl SnapshotEncoder {
     fn fill_some(&mut self, tensors: &mut [Tensor<'_>], out: &mut [u8], crc: &mut Crc, pool: &Pool) -> Result<usize> {
         let written = self.take_spill(out);
         let enough = out.len() / 2;
-        let mut output = Output { out, written, spill: std::mem::take(&mut self.spill), crc };
-        while (output.written == 0 || output.written < enough) && self.coded < tensors.len() {
-            self.encode_some(tensors, &mut output, pool)?;
+        let mut outgoing = Outgoing::new(Spilling::after(written, out, std::mem::take(&mut self.spill)), crc);
+        while (outgoing.taken() == 0 || outgoing.taken() < enough) && self.coded < tensors.len() {
+            self.encode_some(tensors, &mut outgoing, pool)?;
         }
-        self.spill = output.spill;
-        Ok(output.written)
+        let written = outgoing.taken();
+        self.spill = outgoing.into_spill();
+        Ok(written)
     }
 
     /// The record headers in order, once [`SnapshotEncoder::fill`] has written nothing more, and the sums of the targets if they are
@@ -155,22 +158,22 @@ impl SnapshotEncoder {
     }
 
     /// Encodes some more chunks, of one large tensor or of several small ones.
-    fn encode_some(&mut self, tensors: &mut [Tensor<'_>], output: &mut Output<'_>, pool: &Pool) -> Result<()> {
+    fn encode_some(&mut self, tensors: &mut [Tensor<'_>], outgoing: &mut Outgoing<'_>, pool: &Pool) -> Result<()> {
         if self.current.is_none() {
             let runs = small_runs(self.coded, tensors, &self.links, &self.families);
             if !runs.is_empty() {
                 let mut slots = std::mem::take(&mut self.slots);
-                slots.iter_mut().for_each(Vec::clear);
+                slots.iter_mut().for_each(Buffer::clear);
                 let coded =
                     encode_small(runs, tensors, &self.links, &mut self.families, &mut slots, self.watched, pool)?;
-                slots.iter().for_each(|slot| output.emit(slot));
+                slots.iter().for_each(|slot| outgoing.emit(slot.bytes()));
                 self.slots = slots;
                 coded.into_iter().for_each(|coded| self.take(coded));
                 return Ok(());
             }
         }
         self.plan_ahead(tensors, pool)?;
-        self.encode_large(tensors, output, pool)
+        self.encode_large(tensors, outgoing, pool)
     }
 
     /// Plans the next large tensors at once: of one alone most of a plan is one thread's work.
@@ -198,7 +201,7 @@ impl SnapshotEncoder {
         Some(self.planned.swap_remove(at).1)
     }
 
-    fn encode_large(&mut self, tensors: &mut [Tensor<'_>], output: &mut Output<'_>, pool: &Pool) -> Result<()> {
+    fn encode_large(&mut self, tensors: &mut [Tensor<'_>], outgoing: &mut Outgoing<'_>, pool: &Pool) -> Result<()> {
         let number = self.families.order[self.coded];
         let (tensor, others) = Others::of(tensors, number);
         if self.current.is_none() && self.families.keeps(number) {
@@ -213,7 +216,7 @@ impl SnapshotEncoder {
             Some(current) => current,
             None => Current::new(tensor, planned, family.as_mut(), siblings, self.watched, pool)?,
         };
-        current.encode(tensor, siblings, &mut self.slots, pool, |bytes| output.emit(bytes))?;
+        current.encode(tensor, siblings, &mut self.slots, pool, outgoing)?;
         self.families.of[number] = family;
         if current.is_done() {
             self.take(current.finish(number, tensor.element));
@@ -234,26 +237,6 @@ impl SnapshotEncoder {
         self.seen[number] = seen;
         self.summary.add(summary);
         self.coded += 1;
-    }
-}
-
-/// The caller's room for coded bytes, and what it has none for.
-struct Output<'a> {
-    out: &'a mut [u8],
-    written: usize,
-    spill: Vec<u8>,
-    crc: &'a mut Crc,
-}
-
-impl Output<'_> {
-    /// While the bytes are in cache.
-    fn emit(&mut self, bytes: &[u8]) {
-        self.crc.update(bytes);
-        let room = &mut self.out[self.written..];
-        let taken = bytes.len().min(room.len());
-        room[..taken].copy_from_slice(&bytes[..taken]);
-        self.written += taken;
-        self.spill.extend_from_slice(&bytes[taken..]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::encode::Summary;
 use super::families::{Beside, Family};
+use super::outgoing::Outgoing;
 use super::pool::lock;
 use super::small::Coded;
 use super::watch::{self, Piece};
@@ -15,6 +16,7 @@ use crate::plan::{AnyPlan, ChunkBase, Workers};
 use crate::predict::Siblings;
 use crate::promote::Promotion;
 use crate::record::RecordWriter;
+use crate::sink::{Buffer, Sink};
 use crate::spec::Lossy;
 use crate::view::{elements, with_element_type};
 use std::ops::Range;
@@ -96,25 +98,55 @@ impl Current {
         Coded { number, header, summary, seen, before: None }
     }
 
-    /// Encodes the next chunks, and gives the bytes of each to `emit`, in order, while they are in cache. `slots`: buffers to reuse.
+    /// Encodes the next chunks. `slots`: buffers to reuse.
     pub fn encode(
         &mut self,
         tensor: &mut Tensor<'_>,
         siblings: Siblings<'_, u8>,
-        slots: &mut Vec<Vec<u8>>,
+        slots: &mut Vec<Buffer>,
         pool: &Pool,
-        mut emit: impl FnMut(&[u8]),
+        outgoing: &mut Outgoing<'_>,
     ) -> Result<()> {
         let chunk_bytes = tensor.chunk_bytes();
         let batch = if self.plan.is_lossy() { LOSSY_BATCH_BYTES } else { EXACT_BATCH_BYTES };
         let count = (batch / chunk_bytes).max(1).min(self.chunks - self.next);
-        let start = self.next * chunk_bytes;
+        let first = self.next;
+        let start = first * chunk_bytes;
         let length = (count * chunk_bytes).min(tensor.target.len() - start);
         let pieces = tensor.target[start..start + length].chunks(chunk_bytes).enumerate().map(|(i, target)| {
             let at = start + i * chunk_bytes;
-            (self.next + i, target, siblings.part(at..at + target.len()))
+            (first + i, target, siblings.part(at..at + target.len()))
         });
-        let work = pieces.zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes)).collect();
+        let work = pieces.zip(base_chunks(&mut tensor.base, start..start + length, chunk_bytes));
+        self.next += count;
+        if pool.threads() == 1 {
+            self.encode_alone(work, outgoing)
+        } else {
+            self.encode_beside(work.collect(), slots, pool, outgoing)
+        }
+    }
+
+    /// Straight to where they go.
+    fn encode_alone<'a>(
+        &mut self,
+        work: impl Iterator<Item = (Piece<'a>, ChunkBase<'a>)>,
+        outgoing: &mut Outgoing<'_>,
+    ) -> Result<()> {
+        let Current { plan, written, watched, .. } = self;
+        for (piece, mut base) in work {
+            written.add(outgoing.emit_with(|out| watch::encode_chunk(plan, piece, &mut base, out, *watched))?);
+        }
+        Ok(())
+    }
+
+    /// By the threads of a pool, each chunk to a buffer of its own; from there they go on in order, while they are in cache.
+    fn encode_beside(
+        &mut self,
+        work: Vec<(Piece<'_>, ChunkBase<'_>)>,
+        slots: &mut Vec<Buffer>,
+        pool: &Pool,
+        outgoing: &mut Outgoing<'_>,
+    ) -> Result<()> {
         let Current { plan, written, watched, .. } = self;
         let buffers = Buffers(Mutex::new(std::mem::take(slots)));
         let encode = |(piece, mut base): (Piece<'_>, ChunkBase<'_>)| {
@@ -126,7 +158,7 @@ impl Current {
             match encoded {
                 Ok(encoded) if failed.is_none() => {
                     written.add(encoded);
-                    emit(&slot);
+                    outgoing.emit(slot.bytes());
                 }
                 Ok(_) => {}
                 Err(error) => failed = failed.take().or(Some(error)),
@@ -134,7 +166,6 @@ impl Current {
             buffers.put(slot);
         });
         *slots = buffers.into_all();
-        self.next += count;
         failed.map_or(Ok(()), Err)
     }
 }
@@ -154,21 +185,21 @@ pub fn plans_alone(tensor: &Tensor<'_>) -> bool {
 }
 
 /// Buffers that threads share.
-struct Buffers(Mutex<Vec<Vec<u8>>>);
+struct Buffers(Mutex<Vec<Buffer>>);
 
 impl Buffers {
     /// An empty one.
-    fn get(&self) -> Vec<u8> {
+    fn get(&self) -> Buffer {
         let mut buffer = lock(&self.0).pop().unwrap_or_default();
         buffer.clear();
         buffer
     }
 
-    fn put(&self, buffer: Vec<u8>) {
+    fn put(&self, buffer: Buffer) {
         lock(&self.0).push(buffer);
     }
 
-    fn into_all(self) -> Vec<Vec<u8>> {
+    fn into_all(self) -> Vec<Buffer> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,14 +209,14 @@ pub fn encode_one(
     (number, tensor): (usize, &mut Tensor<'_>),
     family: Option<&mut Family>,
     beside: &Beside<'_, '_>,
-    slot: &mut Vec<u8>,
+    out: &mut dyn Sink,
     watched: bool,
 ) -> Result<Coded> {
     let siblings = beside.of(family.as_deref());
     let mut current = Current::new(tensor, None, family, siblings, watched, &Pool::new(1)?)?;
     if current.chunks > 0 {
         let base = &mut base_range(&mut tensor.base, 0..usize::MAX);
-        current.written.add(watch::encode_chunk(&current.plan, (0, tensor.target, siblings), base, slot, watched)?);
+        current.written.add(watch::encode_chunk(&current.plan, (0, tensor.target, siblings), base, out, watched)?);
     }
     Ok(current.finish(number, tensor.element))
 }

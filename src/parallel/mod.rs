@@ -5,6 +5,7 @@ mod encode;
 mod families;
 mod large;
 pub(crate) mod links;
+mod outgoing;
 mod pool;
 mod restore;
 mod screen;

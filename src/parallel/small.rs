@@ -7,6 +7,7 @@ use super::{Pool, Tensor, TensorBase};
 use crate::checksum::TensorSum;
 use crate::error::Result;
 use crate::header::chunk_count;
+use crate::sink::Buffer;
 use std::ops::Range;
 
 /// Original bytes that are worked on at once, at most.
@@ -62,7 +63,7 @@ struct Member<'a, 't> {
     family: Option<&'a mut Family>,
     keeps: bool,
     is_link: bool,
-    slot: &'a mut Vec<u8>,
+    slot: &'a mut Buffer,
 }
 
 /// Encodes runs of small tensors, each tensor into a slot of its own; links are passed over.
@@ -71,12 +72,12 @@ pub fn encode_small(
     tensors: &mut [Tensor<'_>],
     links: &[Option<u32>],
     families: &mut Families,
-    slots: &mut Vec<Vec<u8>>,
+    slots: &mut Vec<Buffer>,
     watched: bool,
     pool: &Pool,
 ) -> Result<Vec<Coded>> {
     let places = runs.first().map_or(0, |run| run.start)..runs.last().map_or(0, |run| run.end);
-    slots.resize_with(places.len(), Vec::new);
+    slots.resize_with(places.len(), Buffer::default);
     let numbers: Vec<usize> = families.order[places].to_vec();
     let mut own: Vec<Option<Family>> = numbers.iter().map(|&number| families.of[number].take()).collect();
     let mut all: Vec<Option<&mut Tensor<'_>>> = tensors.iter_mut().map(Some).collect();
@@ -131,7 +132,7 @@ fn encode_run(
             (tensor, kept)
         };
         let family = family.as_deref_mut();
-        let one = encode_one((number, tensor), family, &Beside { find: &find }, slot, watched)?;
+        let one = encode_one((number, tensor), family, &Beside { find: &find }, *slot, watched)?;
         coded.push(Coded { before, ..one });
     }
     Ok(coded)

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::header::RecordHeader;
 use crate::plan::{AnyPlan, BaseRole, ChunkBase};
 use crate::predict::Siblings;
+use crate::sink::Sink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A chunk's number, its bytes and its part of the siblings.
@@ -23,12 +24,12 @@ pub fn encode_chunk(
     plan: &AnyPlan,
     (number, target, siblings): Piece<'_>,
     base: &mut ChunkBase<'_>,
-    slot: &mut Vec<u8>,
+    out: &mut dyn Sink,
     watched: bool,
 ) -> Result<(EncodedChunk, u64)> {
     let last = matches!(base, ChunkBase::Own(_));
     let first_sum = if watched && !last { content_sum(target) } else { 0 };
-    let encoded = plan.encode_chunk(number, target, base, siblings, slot)?;
+    let encoded = plan.encode_chunk(number, target, base, siblings, out)?;
     let sum = match encoded.length {
         _ if !watched || !last => first_sum,
         // The record's own is taken of the target, with the last look at it.

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::float::{Element, ElementType};
 use crate::header::RecordHeader;
 use crate::predict::{Formula, Siblings};
+use crate::sink::Sink;
 use crate::spec::Spec;
 use crate::view::{elements, elements_mut, with_element_type};
 
@@ -160,15 +161,15 @@ impl AnyPlan {
         target: &[u8],
         base: &mut ChunkBase<'_>,
         siblings: Siblings<'_, u8>,
-        slot: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> Result<EncodedChunk> {
         let encoded = match self {
-            AnyPlan::F16(plan) => encode_float(plan, number, target, base, siblings, slot),
-            AnyPlan::BF16(plan) => encode_float(plan, number, target, base, siblings, slot),
-            AnyPlan::F32(plan) => encode_float(plan, number, target, base, siblings, slot),
-            AnyPlan::F64(plan) => encode_float(plan, number, target, base, siblings, slot),
+            AnyPlan::F16(plan) => encode_float(plan, number, target, base, siblings, out),
+            AnyPlan::BF16(plan) => encode_float(plan, number, target, base, siblings, out),
+            AnyPlan::F32(plan) => encode_float(plan, number, target, base, siblings, out),
+            AnyPlan::F64(plan) => encode_float(plan, number, target, base, siblings, out),
             AnyPlan::SameBytes(_) => Ok(EncodedChunk::default()),
-            AnyPlan::Bytes(plan) => Ok(encode_bytes(plan, target, base, slot)),
+            AnyPlan::Bytes(plan) => Ok(encode_bytes(plan, target, base, out)),
         }?;
         let unfit = with_scratch(|scratch| std::mem::take(&mut scratch.coding.unfit));
         if unfit { Err(Error::Changed) } else { Ok(encoded) }
@@ -181,32 +182,32 @@ fn encode_float<E: Element>(
     target: &[u8],
     base: &mut ChunkBase<'_>,
     siblings: Siblings<'_, u8>,
-    slot: &mut Vec<u8>,
+    out: &mut dyn Sink,
 ) -> Result<EncodedChunk> {
     let target = elements(target)?;
     Ok(match base {
         ChunkBase::None => {
-            let encoded = plan.encode_chunk(number, target, None, slot);
+            let encoded = plan.encode_chunk(number, target, None, out);
             EncodedChunk { not_finite: !all_finite(target), ..encoded }
         }
         ChunkBase::Previous(base) => {
             let base = elements_mut(base)?;
-            let encoded = plan.encode_chunk_beside(number, target, base, siblings.of()?, slot);
+            let encoded = plan.encode_chunk_beside(number, target, base, siblings.of()?, out);
             // What an exact record has coded is in the base now, whatever becomes of the target.
             let not_finite = if plan.is_lossy() { encoded.not_finite } else { !all_finite(base) };
             EncodedChunk { not_finite, ..encoded }
         }
-        ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, slot),
+        ChunkBase::Own(base) => plan.encode_residual_chunk(target, elements(base)?, out),
     })
 }
 
-fn encode_bytes(plan: &ExactPlan, target: &[u8], base: &mut ChunkBase<'_>, slot: &mut Vec<u8>) -> EncodedChunk {
+fn encode_bytes(plan: &ExactPlan, target: &[u8], base: &mut ChunkBase<'_>, out: &mut dyn Sink) -> EncodedChunk {
     with_scratch(|scratch| match base {
-        ChunkBase::None => plan.encode_byte_chunk(target, None, scratch, slot),
-        ChunkBase::Own(base) => plan.encode_byte_chunk(target, Some(base), scratch, slot),
+        ChunkBase::None => plan.encode_byte_chunk(target, None, scratch, out),
+        ChunkBase::Own(base) => plan.encode_byte_chunk(target, Some(base), scratch, out),
         // As for floats.
         ChunkBase::Previous(base) => scratch.with_copy(target, |target, scratch| {
-            let encoded = plan.encode_byte_chunk(target, Some(base), scratch, slot);
+            let encoded = plan.encode_byte_chunk(target, Some(base), scratch, out);
             base.copy_from_slice(target);
             encoded
         }),

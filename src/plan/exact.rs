@@ -13,6 +13,7 @@ use crate::exact::{Difference, ExponentClass, Window};
 use crate::float::Element;
 use crate::header::{Base, Kind, RecordHeader, chunk_count};
 use crate::predict::Prediction;
+use crate::sink::Sink;
 use crate::spec::Spec;
 use crate::statistics::Against;
 
@@ -95,7 +96,7 @@ impl ExactPlan {
         target: &[E],
         base: Option<&[E]>,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> EncodedChunk {
         let against = base.map_or(Against::Zero, Against::Base);
         let bytes = bytemuck::cast_slice(target);
@@ -120,7 +121,7 @@ impl ExactPlan {
         target: &[u8],
         base: Option<&[u8]>,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> EncodedChunk {
         match self.rule {
             Rule::Bytes { planes } if !self.leaves(target, base) => written(out, |out| {
@@ -157,10 +158,10 @@ impl ExactPlan {
 }
 
 /// What `write` appends for a chunk; it returns the content sum.
-fn written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> u64) -> EncodedChunk {
-    let start = out.len();
+fn written(out: &mut dyn Sink, write: impl FnOnce(&mut dyn Sink) -> u64) -> EncodedChunk {
+    let start = out.length();
     let sum = write(out);
-    EncodedChunk { length: Some(out.len() - start), sum, errors: Squares::default(), not_finite: false }
+    EncodedChunk { length: Some(out.length() - start), sum, errors: Squares::default(), not_finite: false }
 }
 
 /// The cheapest rule for the changed chunks, and about how many bytes it takes.

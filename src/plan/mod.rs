@@ -20,6 +20,7 @@ use crate::chunk::{Scratch, with_scratch};
 use crate::float::Element;
 use crate::header::{Base, RecordHeader, chunk_count};
 use crate::predict::Siblings;
+use crate::sink::Sink;
 use crate::spec::Spec;
 
 /// Runs pieces of work, perhaps at once, and takes the results in order.
@@ -122,7 +123,13 @@ impl<E: Element> Plan<E> {
     }
 
     /// Appends chunk `number`, and turns its part of `base` into the reconstruction.
-    pub fn encode_chunk(&self, number: usize, target: &[E], base: Option<&mut [E]>, out: &mut Vec<u8>) -> EncodedChunk {
+    pub fn encode_chunk(
+        &self,
+        number: usize,
+        target: &[E],
+        base: Option<&mut [E]>,
+        out: &mut dyn Sink,
+    ) -> EncodedChunk {
         with_scratch(|scratch| self.encode_with(number, target, base, scratch, out))
     }
 
@@ -132,7 +139,7 @@ impl<E: Element> Plan<E> {
         target: &[E],
         base: Option<&mut [E]>,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> EncodedChunk {
         match (self, base) {
             (Plan::Lossy(plan), Some(base)) => plan.encode_chunk(number, target, base, scratch, out),
@@ -156,7 +163,7 @@ impl<E: Element> Plan<E> {
         target: &[E],
         base: &mut [E],
         siblings: Siblings<'_, E>,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> EncodedChunk {
         let Some(prediction) = self.prediction() else { return self.encode_chunk(number, target, Some(base), out) };
         // The error of a record is told by the delta to the previous reconstruction, whatever its base.
@@ -170,7 +177,7 @@ impl<E: Element> Plan<E> {
     }
 
     /// Appends a chunk of a residual.
-    pub fn encode_residual_chunk(&self, target: &[E], reconstruction: &[E], out: &mut Vec<u8>) -> EncodedChunk {
+    pub fn encode_residual_chunk(&self, target: &[E], reconstruction: &[E], out: &mut dyn Sink) -> EncodedChunk {
         match self {
             Plan::Exact(plan) => with_scratch(|scratch| plan.encode_chunk(target, Some(reconstruction), scratch, out)),
             Plan::Same(_) | Plan::Lossy(_) => EncodedChunk::default(),

@@ -33,7 +33,7 @@ PYTHON_ORDER = """
 # The same for the core. A plus joins modules that know each other: a predicted base is part of a
 # record's header, and kernels stand in for the loops of the modules that they are joined with.
 RUST_ORDER = """
-    error fenv bits tally wire bytes rounding float bound view delta+kernels checksum+simd
+    error fenv sink bits tally wire bytes rounding float bound view delta+kernels checksum+simd
     statistics quantize halves tops exact promote huffman coding header+predict spec chunk plan
     record parallel python
 """.split()  # noqa: SIM905

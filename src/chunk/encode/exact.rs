@@ -14,6 +14,7 @@ use crate::float::{Element, ElementType};
 use crate::kernels::GROUP;
 #[cfg(target_arch = "x86_64")]
 use crate::simd;
+use crate::sink::Sink;
 use crate::statistics::Against;
 use crate::tally::{Tally, tally, total};
 
@@ -31,7 +32,7 @@ impl<C> ExactRecord<'_, C> {
         target: &[E],
         base: Against<'_, E>,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> u64
     where
         C: LaneCut<E>,
@@ -69,7 +70,7 @@ impl<C> ExactRecord<'_, C> {
         target: &[E],
         base: Against<'_, E>,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> u64
     where
         C: LaneCut<E>,
@@ -87,13 +88,13 @@ impl<C> ExactRecord<'_, C> {
     }
 
     /// The same for classes of bfloat16 where every element has a field.
-    fn encode_byte_fields<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut Vec<u8>) -> u64 {
+    fn encode_byte_fields<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut dyn Sink) -> u64 {
         let Scratch { cuts, escapes, values, .. } = scratch;
         values.resize(target.len(), 0);
         cuts.cut_bytes(self.window, target, values, escapes);
         self.coding.encode(&cuts.symbols, &mut scratch.coding, out);
         write_escapes(E::TYPE, escapes, out);
-        out.extend_from_slice(values);
+        out.put(values);
         content_sum(bytemuck::cast_slice(target))
     }
 
@@ -108,7 +109,7 @@ impl<C> ExactRecord<'_, C> {
 
     /// The same for classes of f32 where every element has a field of 24 bits; `None` for others.
     #[cfg(target_arch = "x86_64")]
-    fn encode_fast<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut Vec<u8>) -> Option<u64>
+    fn encode_fast<E: Element>(&self, target: &[E], scratch: &mut Scratch, out: &mut dyn Sink) -> Option<u64>
     where
         C: Cut<E>,
     {
@@ -136,25 +137,24 @@ impl<C> ExactRecord<'_, C> {
 /// The 24-bit fields of f32, of whole groups up to `done` by vector code. Returns the content sum, taken with the last look at the
 /// target.
 #[cfg(target_arch = "x86_64")]
-fn write_fields(avx2: simd::Avx2, target: &[f32], done: usize, out: &mut Vec<u8>) -> u64 {
-    let start = out.len();
-    out.resize(start + 3 * done + 8, 0);
+fn write_fields(avx2: simd::Avx2, target: &[f32], done: usize, out: &mut dyn Sink) -> u64 {
+    let start = out.length();
     let mut sum = ContentSum { bytes: 4 * done as u64, ..ContentSum::default() };
-    avx2.class_fields(&target[..done], &mut out[start..], &mut sum.lanes);
-    out.truncate(start + 3 * done);
+    avx2.class_fields(&target[..done], out.stretch(3 * done + 8), &mut sum.lanes);
+    out.cut(start + 3 * done);
     for t in &target[done..] {
         let field = Cut::<f32>::cut(ExponentClass, *t, 0.0).1;
-        out.extend_from_slice(&field.to_le_bytes()[..3]);
+        out.put(&field.to_le_bytes()[..3]);
     }
     sum.update(bytemuck::cast_slice(&target[done..]));
     sum.value()
 }
 
-fn write_escapes(element: ElementType, escapes: &[u16], out: &mut Vec<u8>) {
+fn write_escapes(element: ElementType, escapes: &[u16], out: &mut dyn Sink) {
     if element == ElementType::F64 {
-        escapes.iter().for_each(|class| out.extend_from_slice(&class.to_le_bytes()));
+        escapes.iter().for_each(|class| out.put(&class.to_le_bytes()));
     } else {
-        out.extend(escapes.iter().map(|&class| class as u8));
+        escapes.iter().for_each(|&class| out.put(&[class as u8]));
     }
 }
 
@@ -197,6 +197,6 @@ pub fn count_exact<E: Element, C: LaneCut<E>>(
 }
 
 /// Appends a chunk of a record of bytes.
-pub fn encode_bytes(target: &[u8], planes: u8, scratch: &mut Scratch, out: &mut Vec<u8>) {
+pub fn encode_bytes(target: &[u8], planes: u8, scratch: &mut Scratch, out: &mut dyn Sink) {
     bytes::encode(target, planes, &mut scratch.bytes, out);
 }

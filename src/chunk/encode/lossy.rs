@@ -20,6 +20,7 @@ use crate::simd::{
     self,
     ahead::{Ahead, LINE},
 };
+use crate::sink::Sink;
 use crate::statistics::Against;
 use crate::wire::put_varint;
 
@@ -46,8 +47,8 @@ pub(super) struct Quantized {
 
 impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
     /// Appends a chunk; `base` goes in as the previous reconstruction and comes out as the new one.
-    pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut Vec<u8>) -> EncodedChunk {
-        let start = out.len();
+    pub fn encode(&self, target: &[E], base: &mut [E], scratch: &mut Scratch, out: &mut dyn Sink) -> EncodedChunk {
+        let start = out.length();
         let Quantized { sum, errors, not_finite } = self.quantize(target, base, scratch);
         let unchanged = scratch.exceptions.is_empty() && scratch.symbols.iter().all(|symbol| *symbol == 0);
         if unchanged && self.leaves_unchanged {
@@ -59,7 +60,7 @@ impl<E: Element, D: Domain<E>> LossyRecord<'_, E, D> {
         scratch.coding.unfit |= !self.exceptions && !scratch.exceptions.is_empty();
         self.coding.encode(&scratch.symbols, &mut scratch.coding, out);
         scratch.fields.write(out);
-        EncodedChunk { length: Some(out.len() - start), sum, errors, not_finite }
+        EncodedChunk { length: Some(out.length() - start), sum, errors, not_finite }
     }
 
     /// Fills the symbols, fields and exceptions of the chunk and updates the base.
@@ -223,7 +224,7 @@ impl<E: Element, D: Domain<E>> PlainLoop<'_, E, D> {
     }
 }
 
-fn write_exceptions<E: Element>(elements: &[E], positions: &[u32], out: &mut Vec<u8>) {
+fn write_exceptions<E: Element>(elements: &[E], positions: &[u32], out: &mut dyn Sink) {
     put_varint(out, positions.len() as u64);
     let mut next = 0;
     for &position in positions {
@@ -231,7 +232,7 @@ fn write_exceptions<E: Element>(elements: &[E], positions: &[u32], out: &mut Vec
         next = position + 1;
     }
     for &position in positions {
-        out.extend_from_slice(bytemuck::bytes_of(&elements[position as usize]));
+        out.put(bytemuck::bytes_of(&elements[position as usize]));
     }
 }
 

@@ -47,6 +47,8 @@ wide! {
 /// In eight lanes, entry i in lane i mod 8; differences that are not finite count as none.
 #[inline(always)]
 fn sum_in_lanes<E: Element>(target: &[E], other: &[E], difference: impl Fn(E, E) -> f64) -> f64 {
+    const { assert!(BLOCK.is_multiple_of(8), "blocks would begin in other lanes") };
+    debug_assert_eq!(target.len(), other.len());
     let (mut l, mut squares) = ([0.0; 8], [0.0; BLOCK]);
     for (target, other) in target.chunks(BLOCK).zip(other.chunks(BLOCK)) {
         // In a loop of its own: together with the lanes the compiler makes short vectors of it.

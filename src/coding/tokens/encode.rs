@@ -10,9 +10,10 @@ use crate::simd::marks::{for_each_mark, mark_from};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{self, MASKED};
 use crate::simd::{SLACK, wide};
+use crate::sink::Sink;
 use crate::wire::put_varint;
 
-pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut Vec<u8>) {
+pub fn encode(symbols: &[u8], tokens: &Tokens, scratch: &mut Scratch, out: &mut dyn Sink) {
     let count = make(symbols, Shape { rho: tokens.rho, highest: tokens.highest }, scratch);
     let Scratch { units, streams, runs, unfit, .. } = scratch;
     put_varint(out, count as u64);
@@ -33,11 +34,17 @@ impl Shape {
     fn unit(self, class: u32, below: u8) -> u8 {
         (class as u8).wrapping_mul(self.highest).wrapping_add(below)
     }
+
+    /// Whether the units of a class are bytes. Those of short runs, which have no field, always are.
+    #[inline(always)]
+    fn has(self, class: u32) -> bool {
+        (class + 1) * u32::from(self.highest) <= 256
+    }
 }
 
 /// The tokens of a chunk's symbols and their run fields, those of long runs after all others; tells how many there are.
 fn make(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
-    let Scratch { units, marked, places, near, found, marks, runs, .. } = scratch;
+    let Scratch { units, marked, places, near, found, marks, runs, unfit, .. } = scratch;
     runs.restart(symbols.len());
     grow(marked, symbols.len() + SLACK);
     grow(places, symbols.len() + SLACK);
@@ -53,6 +60,8 @@ fn make(symbols: &[u8], shape: Shape, scratch: &mut Scratch) -> usize {
         let run = if near[k] == FAR { far.next().map_or(0, |far| far.1) } else { u32::from(near[k]) };
         let (class, low, width) = split_run(run, shape.rho);
         units[k] = shape.unit(class, below[k]);
+        // A run that is longer than the plan has seen: its unit would be that of a short one.
+        *unfit |= !shape.has(class);
         runs.push(low, width);
     });
     found.count

@@ -8,7 +8,7 @@ use crate::promote::{Estimate, Promotion};
 use crate::spec::BaseChoice;
 use crate::statistics::{Against, Counted, Counts};
 
-/// The promoted buckets, against zero (true) where coding against that may be and is no worse, else against the previous base.
+/// The promoted buckets, against zero (true) where coding against that may be and [`Estimate::beats`] it, else against the previous base.
 pub fn better_base<C: Counted>(promotion: Promotion, previous: &C, zero: Option<&C>) -> (bool, Vec<Bucket>) {
     let kept = promotion.choose(previous);
     let Some(zero) = zero else { return (false, kept) };
@@ -35,13 +35,9 @@ impl<E: Element, W: Workers> Job<'_, E, W> {
     /// Whether an eighth of the entries is off by more, if coded against zero, than all of them against the previous base:
     /// `error` tells that as an [`Estimate`]; `kept` are promoted.
     pub fn zero_is_worse<D: Domain<E>>(&self, kept: &[Bucket], error: impl Fn(u16) -> f64) -> bool {
-        let some = &self.target[..self.target.len() / 8];
-        let zero = some.chunks(1 << self.chunk_log2).map(|some| Counts::of_chunk(D::new(), some, Against::Zero));
-        let zero = zero.reduce(|mut all, next| {
-            all.append(next);
-            all
-        });
-        let least = zero.and_then(|zero| Estimate::least_error_of_part(&zero, self.target.len(), kept.first()));
+        let eighth = Job { target: &self.target[..self.target.len() / 8], ..*self };
+        let zero = eighth.counts::<D>(Against::Zero);
+        let least = Estimate::least_error_of_part(&zero, self.target.len(), kept.first());
         least.is_some_and(|(least, top)| least > error(top))
     }
 }

@@ -162,7 +162,7 @@ impl<'a, E: Element, W: Workers> Job<'a, E, W> {
         chunk_count(self.target.len(), self.chunk_log2)
     }
 
-    pub(super) fn counts<D: Domain<E>>(&self, against: Against<'_, E>) -> Counts {
+    pub fn counts<D: Domain<E>>(&self, against: Against<'_, E>) -> Counts {
         let mut all = Counts::default();
         let of_chunk = |number| self.counts_of_chunk::<D>(against, number);
         self.workers.in_order(self.chunks(), of_chunk, |next| all.append(next));

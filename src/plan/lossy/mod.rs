@@ -18,7 +18,10 @@ use crate::predict::Prediction;
 use crate::promote::Promotion;
 use crate::quantize::Encoding;
 use crate::simd::wide;
+use crate::sink::Sink;
 use crate::spec::{BaseChoice, DomainChoice, Lossy};
+#[cfg(test)]
+pub(super) use base::better_base;
 pub(super) use job::Job;
 use job::{Of, squared_error};
 
@@ -161,7 +164,7 @@ impl<E: Element> LossyPlan<E> {
         target: &[E],
         base: &mut [E],
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut dyn Sink,
     ) -> EncodedChunk {
         match &self.rule {
             Rule::Value(encoding) => self.record(encoding, number).encode(target, base, scratch, out),

@@ -76,6 +76,16 @@ fn load_group(group: &[f32; GROUP]) -> [__m512i; 2] {
     [load_bytes(&halves[0]), load_bytes(&halves[1])]
 }
 
+/// Asks for what fields are written to soon: near lines into the first level, far ones into the second.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn prefetch_room(at: *const u8) {
+    for line in [0, 64] {
+        _mm_prefetch::<_MM_HINT_ET0>(at.wrapping_add(1024 + line).cast());
+        _mm_prefetch::<_MM_HINT_ET1>(at.wrapping_add(8192 + line).cast());
+    }
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2")]
 fn class_fields(target: &[f32], out: &mut [u8], lanes: &mut Lanes) -> usize {
     // A store ends 16 bytes after its fields.
@@ -85,6 +95,7 @@ fn class_fields(target: &[f32], out: &mut [u8], lanes: &mut Lanes) -> usize {
     let (mantissa, sign) = (_mm512_set1_epi32(0x7f_ffff), _mm512_set1_epi32(0x80_0000));
     let mut sums = SumLanes::load(lanes);
     for (number, group) in target.as_chunks::<GROUP>().0.iter().take(groups).enumerate() {
+        prefetch_room(out.as_ptr().wrapping_add(FIELD_BYTES * number));
         for (k, bits) in load_group(group).into_iter().enumerate() {
             let signs = _mm512_and_si512(_mm512_srli_epi32::<8>(bits), sign);
             let fields = _mm512_or_si512(_mm512_and_si512(bits, mantissa), signs);
