@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import stores
 from ckptz import CheckpointManager
 from ckptz.storage import LocalStorage
+from faults import interrupted
 from stores import begun
 from trees import assert_same
 
@@ -155,3 +157,28 @@ def test_a_store_that_vanishes_is_made_anew(tmp_path: Path) -> None:
     assert_same(stores.fresh(path), TREES[2])
     with pytest.raises(ckptz.StoreLockedError):
         CheckpointManager(path).save(9, TREES[3])
+
+
+def test_an_interrupted_unlock_is_finished_by_the_next(tmp_path: Path) -> None:
+    """Also where someone keeps the interrupt, and with it the frames: a debugger, a notebook."""
+    kept: list[BaseException] = []
+
+    def unlock(storage: LocalStorage) -> None:
+        try:
+            storage.unlock()
+        except KeyboardInterrupt as interrupt:
+            kept.append(interrupt)
+            raise
+
+    for number in range(1, 10_000):
+        storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path)
+        storage.lock()
+        found = interrupted(partial(unlock, storage), number, "opcode")
+        storage.unlock()
+        assert not storage.locked
+        other.lock()
+        assert other.locked
+        other.unlock()
+        if not found:
+            break
+    assert len(kept) == number - 1 > 20
